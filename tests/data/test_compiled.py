@@ -207,3 +207,16 @@ def test_it_runs_where_no_cache_can_be_written(tmp_path: Path) -> None:
     environment.pop("NUMBA_CACHE_DIR", None)
     command = [sys.executable, "-c", code]
     assert subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout == "[1, 2]\n"
+
+
+def test_another_source_has_another_cache(tmp_path: Path) -> None:
+    """Numba keeps code by function: one that calls a changed function would stay as it was."""
+    source = Path(compiled.__file__ or "")
+    (tmp_path / "changed.py").write_bytes(source.read_bytes() + b"# changed")
+    code = "import changed; print(changed.scan_words.py_func.__qualname__)"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-c", code]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+    ours = compiled.scan_words.py_func.__qualname__  # type: ignore[attr-defined]
+    assert found.split("_")[:-1] == ours.split("_")[:-1]
+    assert found != ours

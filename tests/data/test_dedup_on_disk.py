@@ -164,6 +164,21 @@ def test_any_documents_and_any_memory(  # noqa: PLR0917 - what is drawn
     assert world.found(folder, places, 1 << 24) == world.expected()
 
 
+def test_a_document_larger_than_the_memory_is_read_once_a_bucket(tmp_path):
+    sets = [np.arange(100_000, dtype=np.uint64), *(np.array([7 * number], np.uint64) for number in range(1, 30))]
+    read = []
+
+    def shingles(number):
+        read.append(number)
+        return sets[number]
+
+    digests = np.arange(60, dtype=np.uint64).view(np.uint8).reshape(30, 16)
+    signatures = shelves(tmp_path / "shelves", digests, np.full((30, 1), 5, np.uint64), ())
+    limits = {"min_jaccard": 0.7, "cluster_jaccard": 0.5, "memory_bytes": TINY}
+    found = find_duplicates(signatures, shingles, tmp_path / "scratch", **limits)
+    assert (found.num_compared, read.count(0)) == (29 + 28 * 29 // 2, 1)
+
+
 def test_no_documents(tmp_path):
     world = World(0, 0, [1])
     assert world.found(tmp_path) == ([], [], [], 0)

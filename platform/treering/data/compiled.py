@@ -1,17 +1,20 @@
 """Machine code for the inner loops of curation, compiled by numba at the first call: words, their hashes, MinHash.
 
-All arithmetic is on whole numbers, so that every machine gives the same bits. The compiled code is kept in the
-`__pycache__` beside this file, else in the user's cache folder or in `NUMBA_CACHE_DIR`; where none of them can be
-written, every process compiles again, which takes some seconds.
+All arithmetic is on whole numbers, so that every machine gives the same bits. The compiled code is kept in
+`NUMBA_CACHE_DIR` if that is set, else in the `__pycache__` beside this file, else in the user's cache folder. Where
+none of them can be written, every process compiles again, which takes some seconds. A full disk there ends the command.
 """
 
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import TypeVar, cast
 
 import numba
 import numpy as np
 import numpy.typing as npt
+
+from treering.config.canonical import DIGEST_PREFIX, digest_file
 
 Function = TypeVar("Function", bound=Callable[..., object])
 Bytes = npt.NDArray[np.uint8]
@@ -26,8 +29,13 @@ _P1, _P2, _P3, _P4, _P5 = map(
 """The primes of xxHash64. Source: https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md"""
 
 
+_SOURCE = digest_file(Path(__file__)).removeprefix(DIGEST_PREFIX)[:16]
+"""In the names of the cached files: numba knows a function by its own code alone, not by what it calls."""
+
+
 def _compiled(function: Function) -> Function:
     """The function as machine code; never with reordered arithmetic, the GIL released while it runs."""
+    function.__qualname__ += f"_{_SOURCE}"
     try:
         return cast("Function", numba.njit(cache=True, nogil=True)(function))
     except RuntimeError:  # numba finds no folder for its cache

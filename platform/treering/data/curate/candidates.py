@@ -87,7 +87,10 @@ class Candidates:
 
 
 class _ShingleSets:
-    """Shingle sets, read when asked for and kept for the next bucket: the oldest go when they fill the memory."""
+    """Shingle sets, read when asked for and kept for the next bucket.
+
+    When they fill the memory, those used longest ago go; both sets of a comparison stay.
+    """
 
     def __init__(self, shingles: Callable[[int], Hashes], memory_bytes: int) -> None:
         self._shingles = shingles
@@ -96,11 +99,11 @@ class _ShingleSets:
         self._num_bytes = 0
 
     def __getitem__(self, number: int) -> Hashes:
-        found = self._sets.get(number)
+        found = self._sets.pop(number, None)
         if found is None:
             found = self._shingles(number)
-            self._sets[number] = found
             self._num_bytes += found.nbytes + _SET_BYTES
             while self._num_bytes > self._memory_bytes and len(self._sets) > 1:
                 self._num_bytes -= self._sets.pop(next(iter(self._sets))).nbytes + _SET_BYTES
+        self._sets[number] = found
         return found

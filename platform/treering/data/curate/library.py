@@ -1,12 +1,15 @@
 """The documents of all shelves under one numbering, in order of the corpora's priority."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from treering.data.curate.shelf import Shelf, Signatures
+
+_NAMES = 4096
 
 
 class Library:
@@ -20,10 +23,12 @@ class Library:
         names: of the corpora.
         signatures: of each corpus.
         starts: number of each corpus's first document, with the end: int64 [corpora + 1].
+        name: `corpus:id` of a document's number; the names asked for last stay in memory.
     """
 
     def __init__(self, names: Sequence[str], work: Path) -> None:
         self.names = list(names)
+        self.name = lru_cache(_NAMES)(self._name)
         self.signatures = [Signatures(work / name) for name in names]
         self.starts = np.cumsum([0, *map(len, self.signatures)])
         self._shelves = [
@@ -40,8 +45,7 @@ class Library:
         corpus = self.corpus(number)
         return self._shelves[corpus].document(int(number - self.starts[corpus]))
 
-    def name(self, number: int) -> str:
-        """`corpus:id`."""
+    def _name(self, number: int) -> str:
         return f"{self.names[self.corpus(number)]}:{self.document(number)['id']}"
 
     def close(self) -> None:

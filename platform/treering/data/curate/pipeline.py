@@ -7,7 +7,6 @@ them deduplication reads the signatures from disk. The number of processes never
 import json
 import multiprocessing
 import shutil
-import signal
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -30,6 +29,7 @@ from treering.errors import UserError
 from treering.files import write_durably
 from treering.progress import Say
 from treering.project import NO_TASKS, Project
+from treering.workers import join_parent
 
 
 def curate(
@@ -72,7 +72,7 @@ def _curate_in_processes(
     corpora: Sequence[CorpusConfig], config: CurationConfig, project: Project, work: Path, say: Say
 ) -> dict[str, Any]:
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(config.num_processes, mp_context=context, initializer=_leave_interrupts)
+    pool = ProcessPoolExecutor(config.num_processes, mp_context=context, initializer=join_parent)
     try:
         result = _curate(corpora, config, project, work, pool, say)
     except BaseException:
@@ -80,6 +80,7 @@ def _curate_in_processes(
         pool.shutdown(wait=False, cancel_futures=True)
         for child in multiprocessing.active_children():
             child.terminate()
+            child.join()
         raise
     pool.shutdown()
     return result
@@ -102,11 +103,6 @@ def _with_items(num_items: Mapping[str, int], folder: Path, say: Say) -> list[st
 
 def _write_summary(out: Path, result: dict[str, Any]) -> None:
     write_durably(out / "summary.json", json.dumps(result, indent=2, sort_keys=True) + "\n")
-
-
-def _leave_interrupts() -> None:
-    """Ctrl-C reaches the whole process group; only the parent answers it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _curate(  # noqa: PLR0917 - the stage's own inner half

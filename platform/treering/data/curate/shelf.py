@@ -1,6 +1,7 @@
 """The shelf: documents that passed the filter, each found by its number, and their signatures; all of it on disk.
 
-Step filter writes one shelf for each corpus, in a work folder that the stage removes at its end.
+Step filter writes one shelf for each corpus, in a work folder that the stage removes when it succeeds.
+The next curation removes what a failed one left.
 """
 
 import json

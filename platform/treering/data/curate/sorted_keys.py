@@ -137,7 +137,7 @@ def _halves(
 def groups(shards: Sequence[SortedKeys], part: Part, scratch: Path, max_rows: int) -> Iterator[Group]:
     """Merges the shards' rows of a part: the groups of documents with equal keys, in order of the keys.
 
-    A group is the reader's until the next one is taken.
+    A group is valid until the next one is taken.
     """
     if part.equal:
         yield _one_group(shards, part, scratch, max_rows)

@@ -1,18 +1,15 @@
 """The worker processes that build an index; they end when the process that started them ends, even if it is killed."""
 
 import multiprocessing
-import os
-import signal
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing.connection import wait
 from typing import Protocol, TypeVar
 
 from treering.data.corpus.chunks import in_order
 from treering.errors import StoreError
+from treering.workers import join_parent
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -36,7 +33,7 @@ def worker_map(workers: int) -> Iterator[OrderedMap]:
         yield map
         return
     others = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"), initializer=_join_parent)
+    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"), initializer=join_parent)
     try:
         yield lambda function, items: in_order(pool, function, items, 2 * workers)
     except BaseException as error:
@@ -51,17 +48,3 @@ def worker_map(workers: int) -> Iterator[OrderedMap]:
             ) from error
         raise
     pool.shutdown()
-
-
-def _join_parent() -> None:
-    """Leaves Ctrl-C, which reaches the whole process group, to the parent; ends this process when the parent ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    if parent is None:
-        return
-
-    def follow() -> None:
-        wait([parent.sentinel])
-        os._exit(1)
-
-    threading.Thread(target=follow, daemon=True).start()
