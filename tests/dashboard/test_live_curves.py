@@ -46,6 +46,8 @@ def seen(path: Curves) -> Seen:
         numbers += [getattr(drawn.envelopes[key], part) for key in keys for part in ("last", "lo", "hi", "bad")]
     steps = [1, 5, 7, 8, 1500, 1907, 1908, path.last_step, path.last_step + 1]
     rows.append(path.at(steps, facts))
+    every = path.fact("step")
+    assert rows[-1]["step"].tolist() == [step for step in steps if step in every]
     numbers += [path.extent(fact) for fact in ("step", "wall_s", "process_s")]
     numbers += [path.latest(key) for key in path.metrics]
     numbers.append([path.first_from(step) or 0 for step in steps])

@@ -87,7 +87,7 @@ class Envelope:
 
     @classmethod
     def of_buckets(cls, buckets: Buckets, *, positive: bool = False) -> "Envelope | None":
-        """The same from buckets of the columns; None where these do not tell, and the rows must be read.
+        """The same from buckets of the columns; None where these do not say, and the rows must be read.
 
         They count infinity and values below zero as numbers.
         """

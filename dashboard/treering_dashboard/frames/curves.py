@@ -289,9 +289,8 @@ class Curves:
             facts: names; tokens are left out where the rows report none.
         """
         names = dict.fromkeys(("step", "segment", "attempt", *facts))
-        if not isinstance(positions, slice) and not len(
-            positions
-        ):  # nothing is computed: a fact of a million rows takes time
+        # Nothing is computed for no rows: a fact of a million rows takes time.
+        if not isinstance(positions, slice) and not len(positions):
             kinds = {name: np.int64 if name in ("step", "segment", "attempt") else np.float64 for name in names}
             return pd.DataFrame({n: np.zeros(0, k) for n, k in kinds.items() if n != "tokens" or self.has_tokens})
         return pd.DataFrame(
@@ -302,14 +301,16 @@ class Curves:
         """Facts of the rows of steps; steps without a row are left out."""
         wanted = np.asarray(steps, np.int64)
         if isinstance(self._window, slice):
-            found = np.maximum(self._rows.search(wanted) - self._window.start, 0)
-            found = found[found < len(self)]
+            found = self._rows.search(wanted) - self._window.start
+            inside = (found >= 0) & (found < len(self))
         else:
             every = self.fact("step")
             order = np.argsort(every, kind="stable")
             found = np.searchsorted(every, wanted, sorter=order)
-            found = order[found[found < len(every)]]
-        return self.frame(found[np.isin(self._fact_at("step", found), wanted)], facts)
+            inside = found < len(every)
+            found[inside] = order[found[inside]]
+        found, wanted = found[inside], wanted[inside]
+        return self.frame(found[self._fact_at("step", found) == wanted], facts)
 
     def first_from(self, step: int) -> int | None:
         """The first step from one on that has a row; None where none has."""

@@ -25,6 +25,8 @@ KEPT_ROWS: Final = 1 << 16
 """Parts of that many rows stay in memory; smaller ones are merged soon."""
 _MOST_KEPT: Final = 128
 """Reads of parts in memory, 2 to 4 MB each."""
+_MOST_NAMES: Final = 2
+"""Columns of a read that stays in memory; more at once are a zoom's, which shows few rows."""
 
 
 class _ReplacedError(Exception):
@@ -70,7 +72,7 @@ class ColumnSource:
         summed = isinstance(self._columns, RankedColumns) and self._columns.sums_tokens
         try:
             for part in () if summed else self._columns.head().parts:
-                if part.rows < KEPT_ROWS or part.last_step > last_step:
+                if part.rows < KEPT_ROWS or part.last_step > last_step or len(names) > _MOST_NAMES:
                     break
                 if part.last_step <= after:
                     continue
@@ -99,7 +101,7 @@ class ColumnSource:
         return self._columns.many_buckets(metrics, count, last_step, read)
 
     def has_tokens(self, last_step: int) -> bool | None:
-        """Whether a row up to a step reports tokens; None where the head does not tell."""
+        """Whether a row up to a step reports tokens; None where the head does not say."""
         head = self._columns.head()
         if head.tokens is None and not (isinstance(self._columns, RankedColumns) and self._columns.sums_tokens):
             return False
@@ -110,7 +112,7 @@ class ColumnSource:
         return list(self._columns.head().metrics)
 
     def newest(self, name: str, last_step: int) -> float | None:
-        """The newest value of a metric, None where the head does not tell."""
+        """The newest value of a metric, None where the head does not say."""
         found = self._columns.head().metrics.get(name)
         return found.last if found is not None and found.last_step <= last_step else None
 
@@ -149,11 +151,11 @@ class RowSource:
         return {name.removeprefix(METRIC_PREFIX): Buckets.of_rows(steps, series) for name, series in found.items()}
 
     def newest(self, name: str, last_step: int) -> None:
-        """None: the rows tell."""
+        """None: the caller reads the rows."""
         del name, last_step
 
     def has_tokens(self, last_step: int) -> None:
-        """None: the rows tell."""
+        """None: the caller reads the rows."""
         del last_step
 
 

@@ -69,7 +69,7 @@ def text(value: str) -> Expected:
 def restore_address() -> None:
     """Runs a page that Back or Forward has opened with the whole of its address.
 
-    Streamlit takes the values out of it whose boxes the page left has as well, and out of the browser's address too.
+    Streamlit removes a value, from the browser's address too, if the page before had a box of the same name.
     """
     context = get_script_run_ctx()
     if context is None:

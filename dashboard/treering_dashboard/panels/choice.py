@@ -121,7 +121,7 @@ def keep_choice(key: str, value: str | int | Sequence[str], options: Collection[
 
 
 def _settle(key: str) -> None:
-    """Runs the page again, once, whose box came without a value from the address: only then the address holds it.
+    """Runs the page once more if the address has no value for its box: only then Streamlit writes it there.
 
     That is a page reached from another with the same box.
     """

@@ -50,7 +50,7 @@ def style(sheet: Path) -> None:
 
 
 def program(file: Path) -> None:
-    """Runs a program in the browser that is part of the dashboard; the style sheet gives it no place on the page."""
+    """Runs a program in the browser that is part of the dashboard; the style sheet hides it."""
     with st.container(key="program"):
         st.html(f"<script>{read_text(file)}</script>", unsafe_allow_javascript=True)
 

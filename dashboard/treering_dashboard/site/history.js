@@ -4,7 +4,7 @@ if (!window.treeringHistory) {
   const push = history.pushState.bind(history);
   let acted = false;
   const act = () => { acted = true; };
-  for (const kind of ["pointerdown", "keydown"]) addEventListener(kind, act, { capture: true, passive: true });
+  for (const kind of ["pointerdown", "keydown", "click"]) addEventListener(kind, act, { capture: true, passive: true });
   addEventListener("popstate", () => { acted = false; }, { capture: true });
   history.pushState = (...entry) => {
     if (acted) push(...entry);
