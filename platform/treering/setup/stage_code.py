@@ -19,7 +19,9 @@ _CORPUS: Final = "platform/treering/data/corpus"
 STAGE_SOURCES: Final[dict[str, tuple[str, ...]]] = {
     "fetch": (f"{_SOURCES}/fetch.py", f"{_SOURCES}/own_files.py", f"{_SOURCES}/raw.py"),
     "curate": (
+        "platform/treering/data/compiled.py",
         "platform/treering/data/curate",
+        "platform/treering/data/words.py",
         f"{_SOURCES}/documents.py",
         f"{_SOURCES}/own_files.py",
         f"{_SOURCES}/own_text.py",
