@@ -156,6 +156,27 @@ def test_a_part_that_could_not_be_left_out_is_not_proven(runs, trials):
     assert outcomes == {"kernels": "part", "layout": "untested"}
 
 
+@pytest.mark.parametrize(("here", "outcome"), [("2.0", "untested"), ("2.1", "cause")])
+def test_one_change_is_no_cause_where_the_trials_had_not_the_environment_of_the_second_run(runs, trials, here, outcome):
+    """With torch 2.0, going back in the kernels gives the first run's conditions, whatever torch 2.1 did."""
+    found, project = runs(kernels=True, packages=True)
+    here_loss = {"2.0": odd_loss, "2.1": other_loss}[here]
+    trials(lambda _, now: here_loss if now.kernels == KERNELS else first_loss)
+    causes = search(found, project)
+    outcomes = {each.kind: each for each in causes.candidates}
+    assert (outcomes["environment"].outcome, outcomes["kernels"].outcome) == ("untested", outcome)
+    doubt = "but these trials did not have the environment of the second run"
+    assert (doubt in outcomes["kernels"].evidence, bool(causes.causes)) == (here == "2.0", here == "2.1")
+
+
+def test_changes_are_neither_parts_nor_excluded_in_another_environment(runs, trials):
+    found, project = runs(kernels=True, layout=True, packages=True)
+    trials(lambda _, now: first_loss if now.kernels != KERNELS and now.layout != LAYOUT else odd_loss)
+    causes = search(found, project)
+    assert {each.outcome for each in causes.candidates} == {"untested"}
+    assert sum("only with the recorded kernels and the recorded layout" in c.evidence for c in causes.candidates) == 2
+
+
 def test_deterministic_mode_is_tested_where_the_records_differ_in_it(runs, trials):
     found, project = runs(deterministic=True)
     trials(lambda _, now: other_loss if now.deterministic else first_loss)

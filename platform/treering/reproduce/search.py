@@ -56,6 +56,7 @@ class Search:
     trials: int = 0
     unnamed: list[Candidate] = field(default_factory=list)
     _outcomes: dict[int, Candidate] = field(default_factory=dict)
+    _trained: list[Switch] = field(default_factory=list)
     _original: Bits = field(default_factory=dict)
     _doubt: str = ""
 
@@ -94,7 +95,8 @@ class Search:
         ran = control.header
         pairs = (("code", self.header.code, ran.code), ("environment", self.header.environment, ran.environment))
         other = " and ".join(text for text, mine, its in pairs if mine["digest"] != its["digest"])
-        self._doubt = f"; but {other} of these trials are not those of the second run" if other else ""
+        if other and not self._is_second(control):
+            self._doubt = f"; but these trials did not have the {other} of the second run"
         self._doubt += unseen and (
             f"; but the runs may have parted before step {self.stretch.first}, in what no number shows, and {unseen}"
         )
@@ -112,6 +114,10 @@ class Search:
         self._announce()
         self._original = _bits(_rings(self.stretch.run, self.stretch.first, self.stretch.last))
         return self._train("the conditions of the second training", self.present)
+
+    def _is_second(self, control: Trial) -> bool:
+        """Whether the steps under the conditions of the second training came out as in it."""
+        return _bits(_rings(self.second, self.stretch.first, self.stretch.last)) == _bits(control.rings)
 
     def _begins_shared(self) -> bool:
         """Whether the trials begin where the runs are surely the same: at their start, or in what one has of the other.
@@ -175,20 +181,26 @@ class Search:
             self.unnamed.append(Candidate("nondeterminism", text, "cause", same))
 
     def _single(self) -> bool:
-        """Goes back in one thing at a time; whether one of them is the cause."""
+        """Goes back in one thing at a time; whether one of them makes the steps equal."""
         for each in self.switches:
             equal = self._equal(each)
             if equal:
-                self._note(each, "cause", f"with {each.tested} alone steps {self._steps} are equal to the last bit")
+                text = f"with {each.tested} alone steps {self._steps} are equal to the last bit"
+                self._conclude(each, "cause", text)
                 self._is_config_part([each])
                 return True
             if equal is not None:
-                self._note(each, "not_cause", f"with {each.tested} steps {self._steps} still differ")
+                self._trained.append(each)
+                self._conclude(each, "not_cause", f"with {each.tested} steps {self._steps} still differ")
         return False
 
+    def _conclude(self, switch: Switch, outcome: Outcome, evidence: str) -> None:
+        """Notes what trials proved; they prove nothing where they had other code or packages than the second run."""
+        self._note(switch, "untested" if self._doubt else outcome, evidence + self._doubt)
+
     def _combined(self) -> bool:
-        """Goes back in everything, then leaves out one thing after the other; whether a combination is the cause."""
-        able = [each for each in self.switches if self.outcome(each).outcome != "untested"]
+        """Goes back in everything, then leaves out one thing after the other; whether steps come out equal."""
+        able = self._trained
         if len(able) < 2 or not self._equal_with(able, "everything that can be as recorded"):
             return False
         parts, unknown = list(able), []
@@ -205,13 +217,13 @@ class Search:
                 text = f"with {together} steps {self._steps} are equal; without {each.tested} they could not be trained"
                 self._note(each, "untested", text)
             else:
-                self._note(each, "part", f"only with {together} steps {self._steps} are equal to the last bit")
+                self._conclude(each, "part", f"only with {together} steps {self._steps} are equal to the last bit")
         self._is_config_part(parts)
         return True
 
     def _is_config_part(self, parts: Sequence[Switch]) -> None:
         """Whether other settings are needed too: the second config under the recorded conditions."""
-        if self.config is None:
+        if self.config is None or self._doubt:
             return
         last = self.stretch.last
         try:
@@ -237,7 +249,7 @@ class Search:
         Proven only where every change on record was tested, and the trial ran under the second training's conditions.
         """
         proven = not self._doubt and all(self.outcome(each).outcome == "not_cause" for each in self.found)
-        second = _bits(_rings(self.second, self.stretch.first, self.stretch.last)) == _bits(control.rings)
+        second = self._is_second(control)
         if self.config is None and not second:
             text = "two trainings under the same conditions differ: an operation without a fixed order"
             found = Candidate("nondeterminism", text, "untested", "")
