@@ -129,17 +129,35 @@ def test_the_shorter_run_ends_the_comparison(write):
 
 
 @pytest.mark.parametrize(
-    "name", ["learning_rate", "lr-AdamW", "train/epoch", "num_input_tokens_seen", "consumed_samples"]
+    "name",
+    [
+        "learning_rate",
+        "lr-AdamW",
+        "train/epoch",
+        "num_input_tokens_seen",
+        "consumed_samples",
+        "lr-AdamW/pg1",
+        "momentum",
+        "weight_decay",
+        "total_flos",
+        "base_lr",
+        "seq_len",
+        "max_grad_norm",
+        "odd",
+        "loss_scale",
+        "scaler/loss_scale",
+        "train/applied",
+    ],
 )
-def test_numbers_that_the_schedule_gives_do_not_make_two_runs_identical(tmp_path, name):
-    """The learning rate is equal whatever the weights are."""
+def test_numbers_that_the_weights_may_not_decide_do_not_make_two_runs_identical(tmp_path, name):
+    """The learning rate is equal whatever the weights are; of a name that nobody knows that may be so."""
     one, two = (record(tmp_path / each, **{each: float, name: lambda _: 1.0}) for each in ("loss", "foo"))
     found = compare_runs(one, two)
     assert (found.state, found.numbers.compared_steps, found.numbers.result_steps) == ("unknown", 6, 0)
-    key = "optim/learning_rate" if name == "learning_rate" else name
+    key = {"learning_rate": "optim/learning_rate", "loss_scale": "optim/loss_scale"}.get(name, name)
     assert difference_sentence(found) == (
         "Whether the runs are the same is not known: in the 6 steps that were compared, both report only numbers that "
-        f"do not depend on the weights ({key}), but for metrics that only one run measured (foo, train/loss)."
+        f"are not known to depend on the weights ({key}), but for metrics that only one run measured (foo, train/loss)."
     )
     assert "report a number that the weights decide" in str(found.doubts)
 
@@ -162,10 +180,16 @@ def test_numbers_of_other_steps_were_not_compared(tmp_path):
     assert found.numbers.one_sided == {"train/loss": 6}
 
 
-@pytest.mark.parametrize("name", ["train_loss_step", "loss_per_token", "accuracy_epoch", "odd"])
-def test_any_number_that_the_weights_may_decide_counts(tmp_path, name):
+@pytest.mark.parametrize("name", ["train_loss_step", "loss_per_token", "accuracy_epoch", "evalLoss", "gnorm"])
+def test_a_number_that_the_weights_decide_counts_by_its_name(tmp_path, name):
     found = compare_runs(*(record(tmp_path / each, **{name: float}) for each in "ab"))
     assert (found.state, found.numbers.result_steps) == ("identical", 6)
+
+
+@pytest.mark.parametrize("name", ["device/power", "host/memory_used", "process/rss", "gpu.0.util"])
+def test_sensors_do_not_make_two_runs_differ(tmp_path, name):
+    found = compare_runs(*(record(tmp_path / str(at), nll=float, **{name: lambda _, at=at: at}) for at in range(2)))
+    assert (found.state, found.numbers.left_out) == ("identical", (name,))
 
 
 def test_another_order_of_the_data_differs_in_data_first(tmp_path):

@@ -291,8 +291,10 @@ def _doubts_of(data: ReadComparison, numbers: NumbersComparison) -> list[Doubt]:
     if not numbers.compared_steps:
         text = "the numbers: no step of both runs has the same metric"
         found.append(Doubt("missing", text, "report the metrics of both runs under one name, such as loss"))
-    elif not numbers.result_steps:
-        text = f"{', '.join(numbers.compared)}: the same, but whatever the weights are"
+    elif not numbers.result_steps and numbers.first_step is None:
+        text = (
+            f"{', '.join(numbers.compared)}: these numbers are equal, but they are not known to depend on the weights"
+        )
         found.append(Doubt("missing", text, "report a number that the weights decide in both runs, such as loss"))
     if numbers.one_sided:
         text = ", ".join(f"{name} of {count:,} steps" for name, count in numbers.one_sided.items())

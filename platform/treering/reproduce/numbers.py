@@ -20,21 +20,24 @@ from treering.runlog.metric_catalog import METRICS, described
 
 LOSS: Final = "train/loss"
 
-_CLOCKS: Final = ("time/", "speed/")
+_CLOCKS: Final = ("time/", "speed/", "device/", "host/", "process/")
+_CLOCKS_OF_CATALOG: Final = ("rank/", "run/")
 _CLOCK_WORDS: Final = re.compile(
     r"(^|[^a-z])(time|seconds?|secs?|ms|runtime|duration|elapsed|eta|speed|throughput|t?flops?|mfu|memory|mem|power"
-    r"|temperature|utili[sz]ation)([^a-z]|$)|per_s|/s"
+    r"|temperature|util|utili[sz]ation|cpu|gpu)([^a-z]|$)|per_s|/s"
 )
 """Names of another trainer's metrics that are of the machine, not of the training."""
 
-_SCHEDULED: Final = ("optim/learning_rate", "optim/global_batch_size", "data/")
-_SCHEDULE_WORDS: Final = frozenset(
-    {"lr", "learning", "rate", "epoch", "epochs", "step", "steps", "iter", "iters", "iteration", "iterations", "batch"}
-    | {"size", "num", "number", "n", "count", "total", "global", "micro", "input", "seen", "consumed", "processed"}
-    | {"token", "tokens", "sample", "samples", "example", "examples", "progress", "warmup", "seed", "train", "training"}
-    | {"trainer", "data", "optim", "optimizer", "scheduler", "group", "adam", "adamw", "sgd"}
+_RESULTS: Final = ("train/loss", "train/grad_norm")
+_RESULT_WORDS: Final = frozenset(
+    {"losses", "nll", "ppl", "perplexity", "bpb", "bpc", "xent", "entropy", "kl", "logps", "logits", "acc", "accuracy"}
+    | {"norms", "reward", "rewards", "score", "scores", "bleu", "rouge", "auc", "mse", "rmse", "mae", "wer", "cer"}
 )
-"""Words of numbers that are known before a step is done: they are equal whatever the weights are."""
+_SETTING_WORDS: Final = frozenset(
+    {"scale", "scaler", "scaling", "clip", "clipping", "max", "min", "coef", "coefficient", "weight", "weighting"}
+    | {"eps", "epsilon", "target", "threshold", "steps", "tokens", "samples", "lr"}
+)
+"""Words of settings and counts, which are equal whatever the weights are: `loss_scale`, `max_grad_norm`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,7 @@ class NumbersComparison:
     Attributes:
         compared_steps: steps at which both runs have a number that was compared.
         last_step: the last of them; None where there is none.
-        result_steps: how many of them have a number that the weights decide, not the schedule alone.
+        result_steps: how many of them have a number that the weights surely decide, such as the loss.
         first_step: the first step with different numbers; None where all are equal to the last bit.
         equal_steps: compared steps before that one.
         at_first: the fields that differ at that step.
@@ -131,7 +134,7 @@ def compare_numbers(first: PathColumns, second: PathColumns, steps: range | None
             continue
         compared.append(key)
         seen = _union(seen, common)
-        results = results if _is_scheduled(key) else _union(results, common)
+        results = _union(results, common) if _is_result(key) else results
         difference = _difference(key, common, left.values[at_left], right.values[at_right])
         if difference is not None:
             found[key] = difference
@@ -181,13 +184,18 @@ def _names(path: PathColumns) -> dict[str, str]:
 
 
 def _is_of_the_machine(key: str) -> bool:
-    return key.startswith(_CLOCKS) or (key not in METRICS and _CLOCK_WORDS.search(key.lower()) is not None)
-
-
-def _is_scheduled(key: str) -> bool:
     if key in METRICS:
-        return key.startswith(_SCHEDULED)
-    return _SCHEDULE_WORDS.issuperset(re.findall("[a-z]+", key.lower()))
+        return key.startswith(_CLOCKS + _CLOCKS_OF_CATALOG)
+    return key.startswith(_CLOCKS) or _CLOCK_WORDS.search(key.lower()) is not None
+
+
+def _is_result(key: str) -> bool:
+    """Whether the weights surely decide a number; of a name that nobody knows, equal values prove nothing."""
+    if key in METRICS or key.startswith("validation/"):
+        return key in _RESULTS or key.startswith("validation/")
+    words = {each.lower() for each in re.findall("[A-Z]?[a-z]+|[A-Z]+", key)}
+    named = any(each in _RESULT_WORDS or each.endswith(("loss", "norm")) for each in words)
+    return named and _SETTING_WORDS.isdisjoint(words)
 
 
 def _union(one: Integers, other: Integers) -> Integers:

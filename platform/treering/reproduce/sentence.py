@@ -32,7 +32,7 @@ def difference_sentence(found: "RunDifference") -> str:
     if found.state == "unknown" and numbers is not None and numbers.compared_steps:
         return (
             f"Whether the runs are the same is not known: in the {numbers.compared_steps:,} steps that were compared, "
-            f"both report only numbers that do not depend on the weights "
+            f"both report only numbers that are not known to depend on the weights "
             f"({listed(numbers.compared, _SHOWN)}){_but(numbers)}."
         )
     if found.state == "unknown" or data is None or numbers is None:
