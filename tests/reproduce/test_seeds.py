@@ -3,6 +3,9 @@
 import pytest
 import seeded_runs
 
+from treering.project import Project
+from treering.reproduce.plan import Plan
+from treering.reproduce.prepared import Prepared, Training, Wishes
 from treering.reproduce.seeds import judge_by_seeds
 from treering.runlog.directory import RunDirectory
 
@@ -72,3 +75,16 @@ def test_a_run_whose_records_do_not_hold_is_left_out(seeds, tmp_path):
     broken = lay(tmp_path, 4, 9.0)
     broken.config_file.write_text("{}")
     assert judge_by_seeds(seeds[0], again, [*seeds, RunDirectory(broken.path)]).seeds == (3,)
+
+
+def test_a_reproduction_is_judged_by_the_seeds_of_the_project(seeds, tmp_path, monkeypatch):
+    """Its own project has the corpora alone."""
+    project, run = Project(tmp_path), seeds[0]
+    project.corpus("books", "heldout").mkdir(parents=True)
+    again = lay(tmp_path / "again", 1, 3.05, blend_seed=8)
+    monkeypatch.setattr("treering.reproduce.prepared.make_again", lambda *_: again)
+    plan = Plan(run.id, 1, seeded_runs.STEPS, 0, None, None, ())
+    digest = run.resolved.recipe.digest
+    made = Prepared(run, digest, project, plan, Wishes(trials=False), Training(run, (), None))
+    _, record = made.perform()
+    assert record.comparison["seeds"]["seeds"] == [4]

@@ -193,6 +193,7 @@ def conclude(
     project: Project,
     steps: Sequence[tuple[PlannedSteps, tuple[Conditions, Conditions]]] = (),
     *,
+    view: Project | None = None,
     trials: bool = True,
 ) -> Reproduction:
     """Compares the new run with the original, searches the cause of a difference, and writes what came out.
@@ -203,15 +204,16 @@ def conclude(
         run: the original.
         again: the new run.
         folder: of the reproduction.
-        project: where the corpora are.
+        project: whose runs show what seeds do.
         steps: of a run of Treering's trainer, what was trained, and with which code, Python and variables.
+        view: where the corpora are, from `project_view`; None: in the project.
         trials: whether candidate causes are tested by training the divergent steps again.
 
     Raises:
         EvidenceError: the record of the reproduction was changed.
     """
-    record = folder.record
-    found = compare_runs(run, again, range(record.first_step, record.last_step + 1), project)
+    record, view = folder.record, view or project
+    found = compare_runs(run, again, range(record.first_step, record.last_step + 1), view)
     # The checkpoint that the new run began with is a copy.
     found = complete(found, run, again, project, range(record.from_step + 1, record.last_step + 1))
     identical = None if found.state == "unknown" else found.state == "identical"
@@ -226,7 +228,7 @@ def conclude(
         _with_verdict(record, judge(found)).write(folder.file)
         reached = [conditions for planned, conditions in steps if planned.last >= (found.first_step or 0)]
         present, recorded = next(iter(reached), (None, None))
-        search = find_causes(found, run, again, project=project, present=present, recorded=recorded, trials=trials)
+        search = find_causes(found, run, again, project=view, present=present, recorded=recorded, trials=trials)
     record = _with_verdict(record.model_copy(update={"ended_at": time.time()}), judge(found, search))
     record.write(folder.file)
     return record

@@ -95,7 +95,8 @@ class Prepared:
             ):
                 steps = list(zip(work.steps, conditions, strict=True))
                 trained = make_again(work.run, view, folder, work.base, steps)
-                return folder, conclude(work.run, trained, folder, view, steps, trials=self.wishes.trials)
+                trials = self.wishes.trials
+                return folder, conclude(work.run, trained, folder, self.project, steps, view=view, trials=trials)
 
 
 def prepare(run: AnyRun, project: Project, wishes: Wishes) -> Prepared:
