@@ -187,11 +187,27 @@ def test_deterministic_mode_is_tested_where_the_records_differ_in_it(runs, trial
 @pytest.mark.parametrize(("made", "outcome"), [("2.0", "cause"), ("1.9", "untested")])
 def test_an_environment_that_an_earlier_reproduction_made_is_used(runs, trials, made, outcome):
     found, project = runs(packages=True)
-    folder = ReproductionFolder(found[0].path / "reproductions/0001").environment(1)
-    python = folder / "bin/python"
-    python.parent.mkdir(parents=True)
-    python.symlink_to(sys.executable)
-    write_document(folder / "made.json", {"packages": {"torch": made}})
+    python = make_before(found[0], made)
     trials(lambda _, now: first_loss if now.python == python else other_loss)
     packages = search(found, project).candidates[0]
     assert (packages.text, packages.outcome) == ("environment: torch 2.0 to 2.1", outcome)
+
+
+def make_before(run, torch):
+    """An environment of an earlier reproduction; its interpreter is this one."""
+    folder = ReproductionFolder(run.path / "reproductions/0001").environment(1)
+    python = folder / "bin/python"
+    python.parent.mkdir(parents=True)
+    python.symlink_to(sys.executable)
+    write_document(folder / "made.json", {"packages": {"torch": torch}})
+    return python
+
+
+def test_an_environment_with_another_treering_is_not_used_for_the_packages_alone(runs, trials, monkeypatch):
+    """Where Treering is installed, such an environment holds the recorded one, whose code is not the code here."""
+    found, project = runs(packages=True)
+    python = make_before(found[0], "2.0")
+    monkeypatch.setattr("treering.reproduce.causes.is_installed", lambda _: True)
+    trials(lambda _, now: first_loss if now.python == python else other_loss)
+    packages = search(found, project).candidates[0]
+    assert (packages.kind, packages.outcome) == ("environment", "untested")

@@ -26,7 +26,7 @@ from treering.reproduce.data_causes import data_candidates
 from treering.reproduce.difference import RunDifference
 from treering.reproduce.environment import made_before
 from treering.reproduce.search import Search
-from treering.reproduce.sources import HERE, recorded_tree
+from treering.reproduce.sources import HERE, present_code, recorded_tree
 from treering.reproduce.trial import Conditions, Stretch, bases_on_path, newest_base
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.find import AnyRun
@@ -168,7 +168,13 @@ def search_causes(difference: RunDifference, first: AnyRun, second: AnyRun, proj
 
 
 def _python_of_first(first: RunDirectory, header: AttemptHeader) -> Path | None:
-    """The recorded Python, where an earlier reproduction of the run made it; None where none did."""
+    """The recorded Python, where an earlier reproduction of the run made it; None where none did.
+
+    A reproduction's environment of an installed Treering holds the recorded Treering too: of another version it would
+    change packages and code at once.
+    """
+    if is_installed(HERE) and code_difference(header.code, present_code()):
+        return None
     folders = [path for folder in reversed(reproductions_of(first)) for path in folder.environments]
     return made_before(header.environment, folders, treering=is_installed(HERE))
 
