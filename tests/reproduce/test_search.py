@@ -3,6 +3,7 @@
 import dataclasses
 import platform
 import sys
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +14,9 @@ from treering.errors import TrainingError
 from treering.project import Project
 from treering.reproduce.causes import find_causes
 from treering.reproduce.difference import compare_runs
+from treering.reproduce.make import held
 from treering.runlog.document import write_document
+from treering.runlog.lock import is_held
 from treering.runlog.records import Kernel
 from treering.runlog.reproductions import ReproductionFolder
 
@@ -211,3 +214,22 @@ def test_an_environment_with_another_treering_is_not_used_for_the_packages_alone
     trials(lambda _, now: first_loss if now.python == python else other_loss)
     packages = search(found, project).candidates[0]
     assert (packages.kind, packages.outcome) == ("environment", "untested")
+
+
+@pytest.mark.parametrize("made_now", [False, True])
+def test_an_environment_is_held_while_trials_use_it(runs, trials, made_now):
+    """Or `treering gc` could delete it under them; one that another process makes is not used."""
+    found, project = runs(packages=True)
+    python = make_before(found[0], "2.0")
+    folder = ReproductionFolder(found[0].path / "reproductions/0001")
+    used = []
+
+    def loss(_, now):
+        used.append(is_held(folder.lock) if now.python == python else None)
+        return first_loss if now.python == python else other_loss
+
+    trials(loss)
+    with held(folder) if made_now else nullcontext():
+        search(found, project)
+    assert used == ([None] if made_now else [None, True])
+    assert not is_held(folder.lock)

@@ -1,20 +1,21 @@
 """Finds why a second training has other numbers than the first: trains the divergent steps again, one change at a time.
 
 A trial begins at a checkpoint of the first run before the divergence, under the conditions of the second training. It
-goes back to what the first training had in one thing: code, environment, variables, kernels or layout. Where the steps
-come out as in the first run to the last bit, that thing is the cause. Where they do under the conditions of the second
-training, the runs may have parted before the checkpoint, in what no number shows: the trials then begin at the start.
+goes back to what the first training had in one thing: code, environment, variables, kernels, deterministic mode or
+layout. Where the steps come out as in the first run to the last bit, that thing is the cause. Where they do under the
+conditions of the second training, the runs may have parted before the checkpoint, in what no number shows: the trials
+then begin at the newest checkpoint that both runs have, or at the start.
 Data causes need no training (`data_causes`).
 """
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any, Final
 
 from treering.collect.code import code_difference, is_installed
-from treering.errors import UserError
+from treering.errors import RunLockedError, UserError
 from treering.project import Project
 from treering.reproduce.candidates import (
     Candidate,
@@ -30,6 +31,7 @@ from treering.reproduce.sources import HERE, present_code, recorded_tree
 from treering.reproduce.trial import Conditions, Stretch, bases_on_path, newest_base
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.find import AnyRun
+from treering.runlog.lock import acquire
 from treering.runlog.records import AttemptHeader
 from treering.runlog.reproductions import reproductions_of
 
@@ -109,9 +111,10 @@ def find_causes(
         return CauseSearch(step, tuple(data_candidates(first, second, step, project)), 0, None)
     stretch = Stretch(first, None, _last(difference, first, second, step))
     headers = [stretch.header(step), Stretch(second, None, step).header(step)]
-    given = recorded or Conditions()
-    given = replace(given, python=given.python or _python_of_first(first, headers[0]))
-    with _code_of_first(headers, given, project) as original:
+    with (
+        _python_of_first(first, headers[0], recorded or Conditions()) as given,
+        _code_of_first(headers, given, project) as original,
+    ):
         found = tuple(condition_candidates(headers[0], headers[1], original, difference.code))
         search = Search(
             step=step,
@@ -167,16 +170,32 @@ def search_causes(difference: RunDifference, first: AnyRun, second: AnyRun, proj
         return find_causes(difference, first, second, project=project, present=Conditions(sources=tree))
 
 
-def _python_of_first(first: RunDirectory, header: AttemptHeader) -> Path | None:
-    """The recorded Python, where an earlier reproduction of the run made it; None where none did.
+@contextmanager
+def _python_of_first(first: RunDirectory, header: AttemptHeader, given: Conditions) -> Iterator[Conditions]:
+    """The recorded Python too, where an earlier reproduction of the run made it; held, so that `gc` leaves it.
 
     A reproduction's environment of an installed Treering holds the recorded Treering too: of another version it would
     change packages and code at once.
     """
-    if is_installed(HERE) and code_difference(header.code, present_code()):
-        return None
-    folders = [path for folder in reversed(reproductions_of(first)) for path in folder.environments]
-    return made_before(header.environment, folders, treering=is_installed(HERE))
+    installed = is_installed(HERE)
+    if given.python is not None or (installed and code_difference(header.code, present_code())):
+        yield given
+        return
+    for folder in reversed(reproductions_of(first)):
+        python = made_before(header.environment, folder.environments, treering=installed)
+        if python is None:
+            continue
+        try:
+            lock = acquire(folder.lock, "uses the environment of this reproduction")
+        except (RunLockedError, OSError):  # it is made or deleted at this moment, or is not ours
+            continue
+        try:
+            if python.exists():
+                yield replace(given, python=python)
+                return
+        finally:
+            os.close(lock)
+    yield given
 
 
 @contextmanager
