@@ -2,6 +2,7 @@
 
 import dataclasses
 import platform
+import shutil
 import sys
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from treering.reproduce.causes import find_causes
 from treering.reproduce.difference import compare_runs
 from treering.reproduce.make import held
 from treering.runlog.document import write_document
+from treering.runlog.extract import extract_run
 from treering.runlog.lock import is_held
 from treering.runlog.records import Kernel
 from treering.runlog.reproductions import ReproductionFolder
@@ -98,6 +100,22 @@ def test_runs_that_part_before_the_checkpoint_unseen_are_trained_from_the_start(
     trials(lambda stretch, now: other_loss if stretch.base is None and now.kernels == KERNELS else first_loss)
     causes = search(found, project)
     assert causes.steps == (1, 17)
+    assert [(each.kind, each.outcome) for each in causes.candidates] == [("kernels", "cause")]
+
+
+def test_trials_go_back_to_the_checkpoint_that_the_second_run_began_with_not_to_the_start(tmp_path, trials):
+    with run_writer.run_writers(Project(tmp_path / "first")) as writer:
+        first = writer().start().lay(5).save().lay(5).save().lay(10).end().run
+    with run_writer.run_writers(Project(tmp_path / "second")) as writer:
+        again = writer()
+        shutil.rmtree(again.run.path)
+        extract_run(first, first.checkpoints()[0], again.run.path)
+        again.attempt = 1
+        config = again.resolved.attempt.model_copy(update={"kernels": KERNELS})
+        again.start(again.run.checkpoints()[0], config=config, changed=("kernels",)).lay(15, loss=other_loss).end()
+    trials(lambda stretch, now: other_loss if stretch.first == 6 and now.kernels == KERNELS else first_loss)
+    causes = search((first, again.run), Project(tmp_path))
+    assert causes.steps == (6, 17)
     assert [(each.kind, each.outcome) for each in causes.candidates] == [("kernels", "cause")]
 
 

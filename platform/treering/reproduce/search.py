@@ -11,8 +11,8 @@ from treering.foreign import say
 from treering.project import Project
 from treering.reproduce.candidates import Candidate, Outcome, Switch
 from treering.reproduce.sources import HERE
-from treering.reproduce.trial import Conditions, Stretch, Trial, newest_base, train_again
-from treering.runlog.directory import RunDirectory
+from treering.reproduce.trial import Conditions, Stretch, Trial, bases_on_path, newest_base, train_again
+from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.records import AttemptHeader
 from treering.runlog.ring import Ring
 
@@ -21,7 +21,7 @@ _START_S: Final = 15.0
 """About what starting the trainer takes: imports of torch and DeepSpeed, and the model."""
 
 _LONG_S: Final = 600.0
-"""Trials that were to begin at a checkpoint begin at the start of the run only where these steps took no longer."""
+"""Trials that were to begin at a checkpoint begin earlier only where these steps took no longer."""
 
 Bits = dict[int, tuple[str, ...]]
 
@@ -83,11 +83,11 @@ class Search:
         """Does the trials until the steps come out as in the first training."""
         try:
             control = self._control()
-            unseen = ""
-            if _bits(control.rings) == self._original and not self._begins_shared():
-                unseen = self._bound()
+            unseen, shared = "", self._shared()
+            if _bits(control.rings) == self._original and not self._begins_shared(shared):
+                unseen = self._bound(shared)
                 if not unseen:  # the runs may have parted before the checkpoint, in what no number shows
-                    self.stretch = replace(self.stretch, base=None)
+                    self.stretch = replace(self.stretch, base=shared)
                     control = self._control()
         except TrainingError as error:
             self.untested(f"the steps could not be trained here ({error}); needs a trial")
@@ -119,30 +119,38 @@ class Search:
         """Whether the steps under the conditions of the second training came out as in it."""
         return _bits(_rings(self.second, self.stretch.first, self.stretch.last)) == _bits(control.rings)
 
-    def _begins_shared(self) -> bool:
-        """Whether the trials begin where the runs are surely the same: at their start, or in what one has of the other.
+    def _shared(self) -> CheckpointDirectory | None:
+        """The newest checkpoint before the step that both runs have; None where they share none.
 
         A reproduction begins with a copy of a checkpoint, whose digest no other training gives: it holds a clock.
         """
-        base, run = self.stretch.base, self.stretch.run
-        if base is None:
-            return True
-        own = {each.digest for each in run.checkpoints() if base.step <= each.step < self.step and each.has_manifest}
-        return any(each.has_manifest and each.digest in own for each in self.second.checkpoints())
+        digests = {each.digest for each in self.second.checkpoints() if each.has_manifest}
+        bases = bases_on_path(self.stretch.run)
+        steps = [step for step, each in bases.items() if step < self.step and each.digest in digests]
+        return bases[max(steps)] if steps else None
 
-    def _bound(self) -> str:
-        """Why trials cannot begin at the start of the runs; empty where they can."""
-        run = self.stretch.run
+    def _begins_shared(self, shared: CheckpointDirectory | None) -> bool:
+        """Whether the trials begin where the runs are surely the same: at their start, or in what one has of the other.
+
+        Args:
+            shared: the newest checkpoint that both have.
+        """
+        base = self.stretch.base
+        return base is None or (shared is not None and shared.step >= base.step)
+
+    def _bound(self, base: CheckpointDirectory | None) -> str:
+        """Why trials cannot begin at a checkpoint, or at the start of the runs; empty where they can."""
+        run, stretch = self.stretch.run, replace(self.stretch, base=base)
         for each in (run, self.second):
             for before, segment in itertools.pairwise(each.path_to(own=True)):
                 end = before.last_step or 0
-                if segment.attempt.header.changed and end < self.step:
+                if segment.attempt.header.changed and (0 if base is None else stretch.first) <= end < self.step:
                     return f"run {each.id} went on under other conditions after step {end}"
         try:
-            newest_base(run, run.resolved.first_step)
+            newest_base(run, stretch.first)
         except UserError as error:
             return str(error)
-        seconds = sum(ring.time_s["step"] for ring in _rings(run, run.resolved.first_step, self.stretch.last))
+        seconds = sum(ring.time_s["step"] for ring in _rings(run, stretch.first, stretch.last))
         return f"all steps before took {seconds:,.0f} s" if seconds > _LONG_S else ""
 
     def _announce(self) -> None:
