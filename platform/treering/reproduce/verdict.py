@@ -1,4 +1,4 @@
-"""The verdict over two trainings in one sentence: identical, other data, or other numbers, with the cause."""
+"""The verdict over two trainings in one sentence: identical, or what differs, with the cause."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +13,7 @@ class Verdict:
     """Whether a second training is the first one again.
 
     Attributes:
-        state: `identical`, `data`, `numbers`, or `unknown` without evidence.
+        state: `identical`, or what differs first: `data`, `numbers`, `weights`; `unknown` without evidence.
         steps: steps that were compared.
         first_step: the first step that differs, None where none does.
         difference: what differs, in a sentence.

@@ -1,8 +1,8 @@
-"""What of a project may be deleted, and what is lost with it. Rings, headers, journals and manifests are never offered.
+"""What of a project may be deleted, and what is lost with it. A run's rings, headers and journals are never offered.
 
 Of the checkpoints only those are offered that no path to the newest ring needs: set aside, or abandoned by a rewind.
 Never offered is a checkpoint that was promoted or that another run started from, nor anything of a run that trains.
-Of a finished reproduction all but its record is offered, once a newer one is finished.
+Of a finished reproduction all but its record is offered, its rings too, once a newer one is finished.
 """
 
 import os

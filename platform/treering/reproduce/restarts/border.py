@@ -7,9 +7,9 @@ from typing import Final, Literal
 Proof = Literal["proven", "consistent", "changed", "not seen"]
 """How well a record shows that a restart changed nothing.
 
-`proven`: steps that were done twice came out the same to the last bit. `consistent`: no step was done twice, and what
-decides the numbers was the same by digest or by the recipe. `changed`: a difference was found. `not seen`: the record
-does not show it.
+`proven`: steps that an attempt without this restart had done were done again, and came out the same to the last bit.
+`consistent`: no such step was done twice, and what decides the numbers was the same by digest or by the recipe.
+`changed`: a difference was found. `not seen`: the record does not show it.
 """
 
 MOVED: Final = ("data", "order", "random states", "learning rate", "numbers")

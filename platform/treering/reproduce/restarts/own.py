@@ -81,7 +81,7 @@ def _data(
             return Aspect("data", "changed", text, difference.step)
     if any(each.is_proof for each in found):
         return Aspect("data", "proven", "steps that were done twice have the same batch digests")
-    return Aspect("data", "consistent", f"step {after + 1:,} reads on without a gap, and repeats nothing")
+    return Aspect("data", "consistent", f"step {after + 1:,} reads on without a gap")
 
 
 def _order(before: AttemptHeader, now: AttemptHeader) -> Aspect:
