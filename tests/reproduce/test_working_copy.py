@@ -31,8 +31,8 @@ def root(tmp_path):
     return root
 
 
-def copied(root, work, since, commit=""):
-    copy = WorkingCopy(root, commit, "", since, frozenset({root / "ckpt"}))
+def copied(root, work, since, commit="", folder=None):
+    copy = WorkingCopy(root, folder or root, commit, "", since, frozenset({root / "ckpt"}))
     copy.make(work)
     return copy
 
@@ -77,6 +77,13 @@ def test_folders_in_which_nothing_changed_are_linked_and_named(root, tmp_path):
     copy = copied(root, tmp_path / "work", since=time.time() + 60)
     assert copy.linked == ["data", "far", "out"]
     assert (tmp_path / "work/data").resolve() == root / "data"
+
+
+def test_the_working_directory_and_the_folders_around_it_are_never_links(root, tmp_path):
+    copy = copied(root, tmp_path / "work", since=time.time() + 60, folder=root / "data/deep")
+    assert copy.linked == ["far", "out"]
+    assert (tmp_path / "work/data/deep").resolve() == tmp_path / "work/data/deep"
+    assert (tmp_path / "work/data/deep/tokens").read_text() == "original"
 
 
 def test_only_the_folders_with_a_change_are_made_anew(root, tmp_path):

@@ -66,7 +66,8 @@ class Command:
         left_out |= {each.resolve() for each in left_out}
         code = self.header.code
         commit = "" if self.repository is None else str(code["commit"])
-        return WorkingCopy(self.root, commit, str(code.get("diff") or ""), self.since, frozenset(left_out))
+        diff = str(code.get("diff") or "")
+        return WorkingCopy(self.root, self.folder, commit, diff, self.since, frozenset(left_out))
 
 
 def plan_command(

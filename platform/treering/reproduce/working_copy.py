@@ -2,6 +2,7 @@
 
 Files are copied, of any size. A folder that git does not track, such as data, is linked if nothing in it changed since
 the run began. Else the command may have written into it, and the copy has the folder anew, with copies of its files.
+The working directory and the folders around it are never links: a command in a linked folder would run in the original.
 Symbolic links that lead to a place inside the working directory lead to the same place inside the copy.
 """
 
@@ -47,6 +48,7 @@ class WorkingCopy:
 
     Attributes:
         root: the folder that is copied: the repository's, else the working directory.
+        folder: the working directory.
         commit: of the code, empty where the files are taken as they are.
         diff: the changes against the commit.
         since: when the run began, Unix seconds.
@@ -54,6 +56,7 @@ class WorkingCopy:
     """
 
     root: Path
+    folder: Path
     commit: str
     diff: str
     since: float
@@ -126,7 +129,8 @@ class WorkingCopy:
             if entry.is_symlink() or name not in tracked:
                 yield Part(name, real, "copied")
         elif real.is_dir():
-            holds = any(each.is_relative_to(entry) or each.is_relative_to(real) for each in self.left_out)
+            kept = (*self.left_out, self.folder, _resolved(self.folder))
+            holds = any(each.is_relative_to(entry) or each.is_relative_to(real) for each in kept)
             anew = holds or name in tracked or (self.changed(real) and not _is_python(real))
             yield Part(name, real, "folder" if anew else "linked")
             if anew:
