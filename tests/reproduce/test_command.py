@@ -16,6 +16,7 @@ from treering.errors import UserError
 from treering.reproduce.command import command_items, plan_command, write_items
 from treering.reproduce.working_copy import in_copy
 from treering.runlog.find import find_recorded_runs
+from treering.runlog.recorded_directory import RecordedRunDirectory
 from treering.runlog.reproductions import reproductions_of
 
 pytestmark = pytest.mark.slow
@@ -159,6 +160,31 @@ def test_a_command_that_writes_again_does_not_reach_the_results_of_the_first(tmp
     code, _, err = treering("reproduce", run.id)
     assert code == 6, err
     assert (root / "out/large.bin").read_bytes()[:1] == b"\1"
+
+
+def test_what_changed_since_the_process_began_may_be_its_own(repository):
+    """The process reads and writes before it calls `treering.start`."""
+    _, run = repository
+    (attempt,) = run.attempts()
+    _, command = plan_command(run, None, recorded_python=False, trusted=False)
+    assert command.since == attempt.header.process_started_at
+    assert 0 < attempt.header.started_at - command.since < 60
+
+
+def test_an_older_record_does_not_say_when_its_process_began(tmp_path):
+    (tmp_path / "loop").mkdir()
+    (tmp_path / "loop/train.py").write_text(LOOP)
+    (tmp_path / "loop/offset.json").write_text("1")
+    run = trained(tmp_path / "loop", "train.py", f"--out={tmp_path}")
+    (attempt,) = run.attempts()
+    older = attempt.header.model_copy(update={"process_started_at": None})
+    assert "process_started_at" not in older.model_dump()
+    attempt.header_file.unlink()
+    older.write(attempt.header_file)
+    plan, command = plan_command(RecordedRunDirectory(run.path), None, recorded_python=False, trusted=False)
+    assert command.since is None
+    assert plan.items[0].state == "cannot"
+    assert plan.items[0].reason.startswith(f"it names {tmp_path}, outside {tmp_path}/loop; an older record, which does")
 
 
 def test_folders_that_are_linked_are_named(repository):

@@ -79,6 +79,12 @@ def test_folders_in_which_nothing_changed_are_linked_and_named(root, tmp_path):
     assert (tmp_path / "work/data").resolve() == root / "data"
 
 
+def test_without_a_recorded_time_only_python_environments_are_linked(root, tmp_path):
+    (root / ".venv").mkdir()
+    (root / ".venv/pyvenv.cfg").write_text("")
+    assert copied(root, tmp_path / "work", since=None).linked == [".venv"]
+
+
 def test_the_working_directory_and_the_folders_around_it_are_never_links(root, tmp_path):
     copy = copied(root, tmp_path / "work", since=time.time() + 60, folder=root / "data/deep")
     assert copy.linked == ["far", "out"]

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
+import psutil
+
 from treering.collect.devices import Device, node_devices, visible_indexes
 from treering.collect.environment import collect_environment
 from treering.collect.foreign_code import foreign_code
@@ -182,6 +184,7 @@ def _begin_attempt(
         run=run.digest,
         parent=parent,
         started_at=time.time(),
+        process_started_at=psutil.Process().create_time(),
         host=socket.gethostname(),
         process=os.getpid(),
         world_size=place.world_size,

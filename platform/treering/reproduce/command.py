@@ -45,14 +45,14 @@ class Command:
         folder: its working directory.
         repository: root of the git repository around it; None where the files are taken as they are.
         outputs: the folders that the command wrote.
-        since: when the run began, Unix seconds.
+        since: when the first process of the run began, Unix seconds; None where the record does not say.
     """
 
     header: RecordedHeader
     folder: Path
     repository: Path | None
     outputs: tuple[Path, ...]
-    since: float
+    since: float | None
 
     @property
     def root(self) -> Path:
@@ -98,8 +98,7 @@ def plan_command(
     code, repository = _code_item(header, folder)
     if present_code and repository is not None:
         code, repository = replace(code, state="other", reason="by --present-code the files run as they are now"), None
-    since = min(each.header.started_at for each in run.attempts())
-    command = Command(header, folder, repository, _outputs(run), since)
+    command = Command(header, folder, repository, _outputs(run), _since(run))
     items = (
         *command_items(run, command, trusted=trusted),
         code,
@@ -109,6 +108,13 @@ def plan_command(
     )
     spent = spent_on(((each.attempt, each.end()) for each in path), 1, last)
     return Plan(run.id, wanted.start, wanted.stop - 1, 0, *spent, items), command
+
+
+def _since(run: RecordedRunDirectory) -> float | None:
+    """The earliest time at which a process of the run may have written a file."""
+    times = [each.header.writes_since for each in run.attempts()]
+    known = [each for each in times if each is not None]
+    return min(known) if len(known) == len(times) else None
 
 
 def _outputs(run: RecordedRunDirectory) -> tuple[Path, ...]:
@@ -163,6 +169,10 @@ def _writes_outside(command: Command) -> str:
             return f"it wrote checkpoint {each}, outside {command.root}: run again, it would overwrite it"
     copy = command.copy
     for each in _named_outside(command):
+        if copy.since is None:
+            return (
+                f"it names {each}, outside {command.root}; an older record, which does not say when its process began"
+            )
         if copy.changed(each):
             return f"it names {each}, outside {command.root}, changed since the run began: it may write there again"
     return ""

@@ -1,7 +1,8 @@
 """The copy of a working directory in which a recorded command runs again, and what the command could write outside it.
 
 Files are copied, of any size. A folder that git does not track, such as data, is linked if nothing in it changed since
-the run began. Else the command may have written into it, and the copy has the folder anew, with copies of its files.
+the run's process began. Else the command may have written into it, and the copy has the folder anew, with copies of its
+files. Where that time is not recorded, every file counts as changed.
 The working directory and the folders around it are never links: a command in a linked folder would run in the original.
 Symbolic links that lead to a place inside the working directory lead to the same place inside the copy.
 """
@@ -51,7 +52,7 @@ class WorkingCopy:
         folder: the working directory.
         commit: of the code, empty where the files are taken as they are.
         diff: the changes against the commit.
-        since: when the run began, Unix seconds.
+        since: when the run's process began, Unix seconds; None where that is not recorded.
         left_out: folders of runs and checkpoints, which the command must not find.
     """
 
@@ -59,7 +60,7 @@ class WorkingCopy:
     folder: Path
     commit: str
     diff: str
-    since: float
+    since: float | None
     left_out: frozenset[Path]
     _changed: dict[Path, bool] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -88,7 +89,7 @@ class WorkingCopy:
             self._make(part, work)
 
     def changed(self, path: Path) -> bool:
-        """Whether a file, or any file in a folder or behind its links, changed since the run began."""
+        """Whether a file, or any file in a folder or behind its links, changed since the run's process began."""
         real = _resolved(path)
         if real not in self._changed:
             self._changed[real] = False  # a link to a folder around it ends here
@@ -99,7 +100,7 @@ class WorkingCopy:
         try:
             status = path.stat()
             if path.is_file() or path.is_dir():
-                if max(status.st_mtime, status.st_ctime) >= self.since - _CLOCK_S:
+                if self.since is None or max(status.st_mtime, status.st_ctime) >= self.since - _CLOCK_S:
                     return True
                 return path.is_dir() and any(self.changed(each) for each in path.iterdir())
         except OSError:  # a link that leads nowhere

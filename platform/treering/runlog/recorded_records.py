@@ -29,12 +29,13 @@ class ResumePoint(Section):
 class RecordedHeader(Record, GrowingSection):
     """What an attempt was started with; its digest is `prev` of the first ring of every rank."""
 
-    added = frozenset({"folder"})
+    added = frozenset({"folder", "process_started_at"})
 
     attempt: PositiveInt
     run: Digest
     parent: ResumePoint | None
     started_at: float = Field(description="Unix seconds")
+    process_started_at: float | None = Field(None, description="of this process; None in older headers")
     host: str
     process: int
     world_size: PositiveInt = Field(description="ranks that write rings")
@@ -47,6 +48,11 @@ class RecordedHeader(Record, GrowingSection):
     data: dict[str, Any] | None = Field(
         description="where the samples come from, where the trainer reads by a blend: first sample, corpora"
     )
+
+    @property
+    def writes_since(self) -> float | None:
+        """The earliest time at which the process may have written a file, Unix seconds; None where it is not known."""
+        return None if self.process_started_at is None else min(self.started_at, self.process_started_at)
 
     @property
     def resumed_step(self) -> int:
