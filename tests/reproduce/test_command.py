@@ -12,12 +12,12 @@ import pytest
 import reporting_trainer
 import versioned_project
 
-from treering.errors import UserError
-from treering.reproduce.command import command_items, plan_command, write_items
+from treering.errors import TrainingError, UserError
+from treering.reproduce.command import command_items, plan_command, run_again, write_items
 from treering.reproduce.working_copy import in_copy
 from treering.runlog.find import find_recorded_runs
 from treering.runlog.recorded_directory import RecordedRunDirectory
-from treering.runlog.reproductions import reproductions_of
+from treering.runlog.reproductions import ReproductionFolder, reproductions_of
 
 pytestmark = pytest.mark.slow
 
@@ -110,6 +110,66 @@ def test_a_command_that_stops_early_is_not_identical(tmp_path, monkeypatch, tree
     assert code == 0, out
 
 
+def planned(root, run):
+    _, command = plan_command(run, None, recorded_python=False, trusted=False)
+    folder = ReproductionFolder(root / "again/0001")
+    folder.path.mkdir(parents=True)
+    return command, folder
+
+
+def test_files_that_changed_after_an_interrupted_call_are_copied_anew(tmp_path):
+    """The first call runs a changed loop, which fails at step 3; the user restores it, as the plan says."""
+    root = tmp_path / "loop"
+    root.mkdir()
+    (root / "train.py").write_text(LOOP)
+    (root / "offset.json").write_text("1")
+    command, folder = planned(tmp_path, trained(root, "train.py"))
+    (root / "train.py").write_text(LOOP.replace("1 / step", "1 / (3 - step)"))
+    with pytest.raises(TrainingError, match="the recorded command ended with exit code 1"):
+        run_again(command, folder, recorded_python=False)
+    assert (folder.path / "work/train.py").exists()
+    (root / "train.py").write_text(LOOP)
+    again = run_again(command, folder, recorded_python=False)
+    assert [ring.metrics["loss"] for ring in again.attempts()[-1].rings()] == [1 / step for step in range(1, 7)]
+    assert len(again.attempts()) == 1
+
+
+def test_an_interrupted_call_goes_on_in_its_copy(tmp_path):
+    root = tmp_path / "loop"
+    root.mkdir()
+    indent = "\n        "
+    failing = f"if step == 5 and not Path('stopped').exists():{indent}Path('stopped').touch(){indent}sys.exit(1)\n    "
+    (root / "train.py").write_text(LOOP.replace("run.step(", f"{failing}run.step("))
+    (root / "offset.json").write_text("1")
+    (root / "stopped").touch()
+    command, folder = planned(tmp_path, trained(root, "train.py"))
+    (root / "stopped").unlink()
+    with pytest.raises(TrainingError, match="the recorded command ended with exit code 1"):
+        run_again(command, folder, recorded_python=False)
+    again = run_again(command, folder, recorded_python=False)
+    assert [each.end() for each in again.path_to_end()] == [4, 6]
+
+
+def test_a_stop_while_the_copy_is_removed(tmp_path, monkeypatch):
+    """A loop that never calls `finish` runs again, in a new copy."""
+    root = tmp_path / "loop"
+    root.mkdir()
+    (root / "train.py").write_text(LOOP.replace("run.finish()", ""))
+    (root / "offset.json").write_text("1")
+    command, folder = planned(tmp_path, trained(root, "train.py"))
+
+    def stopped(_root, work):
+        (work / "train.py").unlink()
+        raise KeyboardInterrupt("by the test")
+
+    with monkeypatch.context() as stopping:
+        stopping.setattr("treering.reproduce.command.remove", stopped)
+        with pytest.raises(KeyboardInterrupt, match="by the test"):
+            run_again(command, folder, recorded_python=False)
+    assert run_again(command, folder, recorded_python=False).path_to_end()[-1].end() == 6
+    assert not (folder.path / "work").exists()
+
+
 @pytest.mark.parametrize(
     ("changes", "reason", "remedy"),
     [
@@ -184,7 +244,7 @@ def test_an_older_record_does_not_say_when_its_process_began(tmp_path):
     plan, command = plan_command(RecordedRunDirectory(run.path), None, recorded_python=False, trusted=False)
     assert command.since is None
     assert plan.items[0].state == "cannot"
-    assert plan.items[0].reason.startswith(f"it names {tmp_path}, outside {tmp_path}/loop; an older record, which does")
+    assert plan.items[0].reason.startswith(f"it names {tmp_path}, outside {tmp_path}/loop; this older record does not")
 
 
 def test_folders_that_are_linked_are_named(repository):

@@ -18,6 +18,7 @@ from typing import Any, Final
 from treering.collect.code import is_installed, run_git
 from treering.config.canonical import digest_bytes, digest_file, short
 from treering.errors import EvidenceError, TrainingError, UserError
+from treering.files import read_text, write_durably
 from treering.foreign import say
 from treering.record.start import RUNS_VARIABLE
 from treering.redact import HIDDEN
@@ -170,9 +171,7 @@ def _writes_outside(command: Command) -> str:
     copy = command.copy
     for each in _named_outside(command):
         if copy.since is None:
-            return (
-                f"it names {each}, outside {command.root}; an older record, which does not say when its process began"
-            )
+            return f"it names {each}, outside {command.root}; this older record does not say when its process began"
         if copy.changed(each):
             return f"it names {each}, outside {command.root}, changed since the run began: it may write there again"
     return ""
@@ -254,9 +253,7 @@ def run_again(command: Command, folder: ReproductionFolder, *, recorded_python: 
     header = command.header
     work = folder.path.absolute() / "work"
     made = folder.path / ".work-is-made"
-    if not made.exists():
-        command.copy.make(work)
-        made.touch()
+    _make_copy(command.copy, work, made, folder.runs)
     python = None
     if recorded_python:
         python = make_environment(header.environment, folder.environment(1), treering=is_installed(HERE))
@@ -287,8 +284,27 @@ def run_again(command: Command, folder: ReproductionFolder, *, recorded_python: 
             f"{work}: the command recorded no run, expected a call of treering.start; was it run from another folder?",
             file=work,
         )
+    made.unlink()  # first: a call that is stopped here must not leave it to a copy that is half removed
     remove(command.root, work)
     return found[-1]
+
+
+def _make_copy(copy: WorkingCopy, work: Path, made: Path, runs: Path) -> None:
+    """Makes the copy, unless an interrupted call made one of the same files, in which the command goes on.
+
+    Args:
+        copy: how it is made.
+        work: its place.
+        made: the file that says of which files it was made.
+        runs: where the command is recorded; what it did in a copy of other files is removed.
+    """
+    stamp = copy.stamp()
+    if made.exists() and read_text(made) == stamp:
+        return
+    made.unlink(missing_ok=True)
+    shutil.rmtree(runs, ignore_errors=True)
+    copy.make(work)
+    write_durably(made, stamp)
 
 
 def _program(header: RecordedHeader, python: Path | None) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from treering.collect.code import run_git
+from treering.config.canonical import digest_bytes
 from treering.reproduce.sources import check_out
 
 _PYTHON: Final = ("pyvenv.cfg", "conda-meta")
@@ -72,6 +73,17 @@ class WorkingCopy:
     def linked(self) -> list[str]:
         """The folders that are links to the original's."""
         return [str(each.name) for each in self.parts() if each.how == "linked"]
+
+    def stamp(self) -> str:
+        """Digest of what a copy would be made of now; a copy with another stamp is of other files.
+
+        Files beside a commit do not count: other programs write there.
+        """
+        if self.commit:
+            return digest_bytes(f"{self.commit}\0{self.diff}".encode())
+        files = ((each.name, each.source.stat()) for each in self.parts() if each.how == "copied")
+        lines = (f"{name}\0{status.st_size}\0{status.st_mtime_ns}" for name, status in files)
+        return digest_bytes(os.fsencode("\0".join(lines)))
 
     def make(self, work: Path) -> None:
         """Makes the copy; one that is there already is made anew.
