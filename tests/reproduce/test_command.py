@@ -117,6 +117,19 @@ def planned(root, run):
     return command, folder
 
 
+def test_a_run_beside_its_script_is_left_out_of_the_copy(tmp_path):
+    root = tmp_path / "loop"
+    root.mkdir()
+    (root / "train.py").write_text(LOOP)
+    (root / "offset.json").write_text("1")
+    run = trained(root, "train.py")
+    beside = RecordedRunDirectory(run.path.rename(root / run.path.name))
+    _, command = plan_command(beside, None, recorded_python=False, trusted=False)
+    names = {each.name.parts[0] for each in command.copy.parts()}
+    assert "train.py" in names
+    assert run.path.name not in names
+
+
 def test_files_that_changed_after_an_interrupted_call_are_copied_anew(tmp_path):
     """The first call runs a changed loop, which fails at step 3; the user restores it, as the plan says."""
     root = tmp_path / "loop"

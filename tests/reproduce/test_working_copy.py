@@ -102,6 +102,18 @@ def test_only_the_folders_with_a_change_are_made_anew(root, tmp_path):
     assert not (tmp_path / "work/out").is_symlink()
 
 
+def test_an_unchanged_folder_behind_a_tracked_link_is_linked(root, tmp_path):
+    outside = tmp_path / "large"
+    outside.mkdir()
+    (outside / "tokens").write_text("original")
+    (root / "large").symlink_to(outside)
+    versioned_project.git(root, "init", "-q")
+    versioned_project.git(root, "add", "train.py", "large")
+    versioned_project.git(root, "commit", "-qm", "loop")
+    commit = run_git(root, "rev-parse", "HEAD").strip()
+    assert "large" in copied(root, tmp_path / "work", time.time() + 10, commit).linked
+
+
 def test_a_python_environment_is_linked_though_it_has_new_bytecode(root, tmp_path):
     (root / ".venv").mkdir()
     (root / ".venv/pyvenv.cfg").write_text("")

@@ -99,7 +99,7 @@ def plan_command(
     code, repository = _code_item(header, folder)
     if present_code and repository is not None:
         code, repository = replace(code, state="other", reason="by --present-code the files run as they are now"), None
-    command = Command(header, folder, repository, _outputs(run), _since(run))
+    command = Command(header, folder, repository, _outputs(run, folder), _since(run))
     items = (
         *command_items(run, command, trusted=trusted),
         code,
@@ -118,9 +118,10 @@ def _since(run: RecordedRunDirectory) -> float | None:
     return min(known) if len(known) == len(times) else None
 
 
-def _outputs(run: RecordedRunDirectory) -> tuple[Path, ...]:
-    """The folders of the run and of its checkpoints."""
-    found = [run.path.absolute().parent, *(Path(each.path) for each in run.checkpoints())]
+def _outputs(run: RecordedRunDirectory, folder: Path) -> tuple[Path, ...]:
+    """The folder of the runs, or the run's own where the runs are in the working directory, and its checkpoints."""
+    own = run.path.absolute()
+    found = [own if own.parent == folder else own.parent, *(Path(each.path) for each in run.checkpoints())]
     return tuple(dict.fromkeys(found))
 
 

@@ -144,7 +144,8 @@ class WorkingCopy:
         elif real.is_dir():
             kept = (*self.left_out, self.folder, _resolved(self.folder))
             holds = any(each.is_relative_to(entry) or each.is_relative_to(real) for each in kept)
-            anew = holds or name in tracked or (self.changed(real) and not _is_python(real))
+            mixed = name in tracked and not entry.is_symlink()
+            anew = holds or mixed or (self.changed(real) and not _is_python(real))
             yield Part(name, real, "folder" if anew else "linked")
             if anew:
                 yield from self._inside(real, name, tracked, around)
