@@ -209,11 +209,11 @@ class Curves:
 
     @cached_property
     def has_tokens(self) -> bool:
-        """Whether the rows report tokens."""
-        told = [None if each.after else each.source.has_tokens(each.last_step) for each in self.stretches]
-        if True in told or None not in told:
-            return True in told
-        return any(piece.series["tokens"].known.any() for piece in self._rows.pieces)
+        """Whether the rows report tokens; they are read where the head of the columns does not say."""
+        known = [None if each.after else each.source.has_tokens(each.last_step) for each in self.stretches]
+        if None in known and True not in known:
+            return any(piece.series["tokens"].known.any() for piece in self._rows.pieces)
+        return True in known
 
     def read(self, stretch: Stretch, key: str, after: int, last_step: int) -> Series:
         """A metric that the rows of a stretch hold.

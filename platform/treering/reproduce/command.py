@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,7 +38,7 @@ _PROGRAMS: Final = frozenset({"PATH", "VIRTUAL_ENV"})
 """Variables that name programs: those that are here are used, not copies."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Command:
     """A recorded command and where it ran.
 
@@ -60,9 +61,12 @@ class Command:
         """The folder that is copied: the repository's, else the working directory."""
         return self.repository or self.folder
 
-    @property
+    @cached_property
     def copy(self) -> WorkingCopy:
-        """How the folder is copied; folders of checkpoints are left out whole: a trainer looks there for the newest."""
+        """How the folder is copied; folders of checkpoints are left out whole: a trainer looks there for the newest.
+
+        Made once, since it keeps which folders have changed: large folders of data are walked once.
+        """
         left_out = {*self.outputs, *(each.parent for each in self.outputs[1:])} - {self.root, self.folder}
         left_out |= {each.resolve() for each in left_out}
         code = self.header.code

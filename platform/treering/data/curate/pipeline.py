@@ -5,7 +5,6 @@ them deduplication reads the signatures from disk. The number of processes never
 """
 
 import json
-import multiprocessing
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -29,7 +28,7 @@ from treering.errors import UserError
 from treering.files import write_durably
 from treering.progress import Say
 from treering.project import NO_TASKS, Project
-from treering.workers import join_parent
+from treering.workers import worker_pool
 
 
 def curate(
@@ -54,7 +53,8 @@ def curate(
     for folder in (*SPLITS, "decisions", "tasks", "provenance"):
         (out / folder).mkdir(parents=True)
     if with_text:
-        result = _curate_in_processes(with_text, config, project, work, say)
+        with worker_pool(config.num_processes) as pool:
+            result = _curate(with_text, config, project, work, pool, say)
     else:
         say("curate           nothing to do: every corpus is tokens already")
         result = summary([], [], [], {})
@@ -65,24 +65,6 @@ def curate(
     project.curated.parent.mkdir(parents=True, exist_ok=True)
     out.rename(project.curated)
     shutil.rmtree(work)
-    return result
-
-
-def _curate_in_processes(
-    corpora: Sequence[CorpusConfig], config: CurationConfig, project: Project, work: Path, say: Say
-) -> dict[str, Any]:
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(config.num_processes, mp_context=context, initializer=join_parent)
-    try:
-        result = _curate(corpora, config, project, work, pool, say)
-    except BaseException:
-        # The command would wait for a worker until the worker's corpus is finished.
-        pool.shutdown(wait=False, cancel_futures=True)
-        for child in multiprocessing.active_children():
-            child.terminate()
-            child.join()
-        raise
-    pool.shutdown()
     return result
 
 

@@ -1,15 +1,13 @@
 """The worker processes that build an index; they end when the process that started them ends, even if it is killed."""
 
-import multiprocessing
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
 from treering.data.corpus.chunks import in_order
 from treering.errors import StoreError
-from treering.workers import join_parent
+from treering.workers import worker_pool
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -32,19 +30,11 @@ def worker_map(workers: int) -> Iterator[OrderedMap]:
     if workers == 1:
         yield map
         return
-    others = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"), initializer=join_parent)
     try:
-        yield lambda function, items: in_order(pool, function, items, 2 * workers)
-    except BaseException as error:
-        pool.shutdown(wait=False, cancel_futures=True)
-        for child in set(multiprocessing.active_children()) - others:
-            child.terminate()
-            child.join()
-        if isinstance(error, BrokenProcessPool):
-            raise StoreError(
-                "index: a worker process was killed, expected it to finish; it may have had too little memory: "
-                "`treering index --workers 1` needs least"
-            ) from error
-        raise
-    pool.shutdown()
+        with worker_pool(workers) as pool:
+            yield lambda function, items: in_order(pool, function, items, 2 * workers)
+    except BrokenProcessPool as error:
+        raise StoreError(
+            "index: a worker process was killed, expected it to finish; it may have had too little memory: "
+            "`treering index --workers 1` needs least"
+        ) from error
