@@ -35,7 +35,7 @@ from treering.data.curate.filter import failed_rule, language
 from treering.data.curate.minhash import MinHasher
 from treering.data.curate.pipeline import curate
 from treering.data.sources.documents import Intake
-from treering.data.sources.raw import read_corpus
+from treering.data.sources.raw import cap_bytes, read_shard, source_of
 from treering.data.words import shingles
 from treering.project import Project
 
@@ -88,6 +88,12 @@ def datatroves(texts: dict[str, list[str]], config: CurationConfig, folder: Path
     return passed
 
 
+def documents(corpus: CorpusConfig, directory: Path) -> list[str]:
+    """The raw texts of a corpus, which is one shard."""
+    [pieces] = source_of(corpus, directory, 1 << 40)[1]
+    return [row.text for row in read_shard(corpus, directory, pieces, cap_bytes(corpus), Intake())]
+
+
 def main() -> None:
     """Measures, prints and writes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -99,10 +105,7 @@ def main() -> None:
     experiment = load_experiment(arguments.config, ())
     corpora, config = [each for each in experiment.corpora if each.has_text], experiment.curation
 
-    raw = {
-        corpus.name: [row.text for row in read_corpus(corpus, arguments.raw / corpus.name, Intake())]
-        for corpus in corpora
-    }
+    raw = {corpus.name: documents(corpus, arguments.raw / corpus.name) for corpus in corpora}
     megabytes = sum(len(text.encode("utf-8", "replace")) for part in raw.values() for text in part) / 1e6
     texts = {
         corpus.name: [text for text in (extract(each, corpus.kind) for each in raw[corpus.name]) if text]

@@ -4,23 +4,26 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing.connection import wait
 
 
 @contextmanager
-def worker_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+def worker_pool(workers: int, preload: Sequence[str] = ()) -> Iterator[ProcessPoolExecutor]:
     """A pool of worker processes. They end when this process ends, even if it is killed.
 
     Where the body fails or is interrupted, they are ended at once: the command would wait for their tasks otherwise.
 
     Args:
         workers: how many processes.
+        preload: modules that are imported once, and not in each worker.
     """
     others = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"), initializer=_join_parent)
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(preload))
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_join_parent)
     try:
         yield pool
     except BaseException:

@@ -4,10 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from corpus_documents import read_corpus
 
 from treering.config.corpora import CorpusConfig, WheelConfig
 from treering.data.sources.documents import Intake
-from treering.data.sources.raw import read_corpus, wheel_path
+from treering.data.sources.raw import source_of, wheel_path
 from treering.errors import UserError
 
 Builder = Callable[[Path, str, str, dict[str, bytes]], WheelConfig]
@@ -140,7 +141,12 @@ def test_cap_takes_files_in_hash_order_up_to_the_document_that_crosses_it(
     taken = [document.id for document in read_corpus(corpus, tmp_path, intake)]
     by_hash = sorted(files, key=lambda name: hashlib.sha256(name.encode()).digest())
     assert taken == by_hash[:3] != sorted(files)[:3]
-    assert (intake.num_documents, intake.num_bytes, intake.num_files_read, intake.num_files) == (3, 1_200_000, 3, 8)
+    assert (intake.num_documents, intake.num_bytes, intake.num_files_read, source_of(corpus, tmp_path, 1)[0]) == (
+        3,
+        1_200_000,
+        3,
+        8,
+    )
 
 
 def test_wheel_documents_say_where_they_come_from(tmp_path: Path, wheel_builder: Builder) -> None:

@@ -10,7 +10,8 @@ from typing import Final
 from treering.config.corpora import CorpusConfig, OwnForm
 from treering.data.sources.documents import Intake
 from treering.data.sources.own_files import DATASET_STATE, ENDINGS, own_files
-from treering.data.sources.own_text import read_files
+from treering.data.sources.own_text import read_own
+from treering.data.sources.pieces import Piece
 from treering.errors import NotFoundError, UserError
 from treering.project import Project
 
@@ -63,7 +64,9 @@ def look_at(paths: Sequence[str], text_field: str, licence: str, project: Projec
         if form == "megatron":
             found[name] = GivenCorpus(config, size // 2)
             continue
-        if not any(islice(read_files(config, files, Intake(), str), _LOOKED_AT)):
+        folder = files[0].path.parents[files[0].name.count("/")]
+        pieces = [Piece(each.name, "", 0) for each in files]
+        if not any(islice(read_own(config, folder, pieces, Intake()), _LOOKED_AT)):
             raise UserError(f"corpus {name}: {path} holds no document, expected at least one")
         found[name] = GivenCorpus(config, size // _BYTES_OF_A_TOKEN)
     return list(found.values())

@@ -25,6 +25,7 @@ STAGE_SOURCES: Final[dict[str, tuple[str, ...]]] = {
         f"{_SOURCES}/documents.py",
         f"{_SOURCES}/own_files.py",
         f"{_SOURCES}/own_text.py",
+        f"{_SOURCES}/pieces.py",
         f"{_SOURCES}/raw.py",
         f"{_SOURCES}/readers.py",
         f"{_CORPUS}/table.py",

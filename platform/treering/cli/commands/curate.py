@@ -1,26 +1,46 @@
 """`treering curate`: stage `curate` of the pipeline."""
 
+from typing import Annotated
+
+import typer
+
 from treering.cli.options import DEFAULT_CONFIG, ConfigArgument, JsonOption, SetOption, project
 from treering.cli.output import STEP_TITLES, console, print_json, print_table, stage_progress
+from treering.progress import progress_bars
 
 
-def curate(config: ConfigArgument = DEFAULT_CONFIG, overrides: SetOption = None, json: JsonOption = False) -> None:
+def curate(
+    config: ConfigArgument = DEFAULT_CONFIG,
+    overrides: SetOption = None,
+    engine: Annotated[
+        str | None, typer.Option(help="Where shards are done: process (here) or pool (processes of this machine).")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Shards at a time; default: curation.num_processes.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
     """Clean the fetched text: filter, deduplicate, hold out, make tasks, decontaminate, shuffle.
 
     `data/curated/decisions/CORPUS.parquet` has the decision about every document: kept, or dropped by which step and
-    rule.
+    rule. No engine and no number of workers changes a byte. An interrupted run continues with the shards that it lacks.
 
     Examples:
         treering curate experiments/demo.yaml
+        treering curate experiments/demo.yaml --engine pool --workers 16
         treering curate experiments/demo.yaml --set curation.heldout.fraction=0.05
     """
     from treering.config.load import load_experiment
     from treering.data.curate.decisions import STEPS
+    from treering.data.curate.engines import engine_for
     from treering.data.curate.pipeline import curate as run
 
     experiment = load_experiment(config, overrides or ())
     here = project()
-    summary = run(experiment.corpora, experiment.curation, here, stage_progress(json=json))
+    chosen = engine_for(engine, workers or experiment.curation.num_processes)
+    with progress_bars() as progress:
+        say = stage_progress(json=json)
+        summary = run(experiment.corpora, experiment.curation, here, say, engine=chosen, progress=progress)
     if json:
         print_json(summary)
         return

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from treering.data.curate.candidates import Candidates
 from treering.data.curate.disk_array import DiskArray
 from treering.data.curate.shelf import Column, Signatures
-from treering.data.curate.sorted_keys import Group, SortedKeys, groups, parts
+from treering.data.curate.sorted_keys import Group, SortedKeys, equal_keys
 from treering.data.words import Hashes
 
 MEMORY_BYTES = 1 << 30
@@ -25,8 +25,6 @@ MEMORY_BYTES = 1 << 30
 
 KEPT, EXACT, NEAR = 0, 1, 2
 
-_PART_ROW_BYTES = 160
-"""Most memory for a document of a part: its key, number and place, before and after sorting, and as an object."""
 _CHUNK = 1 << 16
 
 
@@ -63,7 +61,7 @@ def find_duplicates(
     is compared with all others, then the lowest of those that are not its duplicates, and so on.
 
     Args:
-        signatures: of each corpus, in order of priority.
+        signatures: of each shard of each corpus, in order of priority.
         shingles: the sorted shingle set of one document, read again from its text.
         scratch: folder for the step's files; what an interrupted step left there is removed.
         min_jaccard: candidates at least this similar are duplicates.
@@ -72,7 +70,7 @@ def find_duplicates(
     """
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
-    signatures = [corpus for corpus in signatures if len(corpus)]
+    signatures = [shard for shard in signatures if len(shard)]
     count = sum(map(len, signatures))
     if not count:
         return Duplicates(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64), 0)
@@ -81,16 +79,16 @@ def find_duplicates(
         SortedKeys.write(
             scratch / f"digests-{first}", np.arange(first, first + len(digests)), digests.view(np.uint64)[:, None]
         )
-        for first, digests in _shards([corpus.digests for corpus in signatures], memory_bytes)
+        for first, digests in _shards([shard.digests for shard in signatures], memory_bytes)
     ]
-    _name_originals(_groups(shards, 1, scratch, memory_bytes), exact)
+    _name_originals(equal_keys(shards, 1, scratch, memory_bytes), exact)
 
     shards = [
         _sort_bands(scratch / f"bands-{first}", first, bands, exact)
-        for first, bands in _shards([corpus.bands for corpus in signatures], memory_bytes)
+        for first, bands in _shards([shard.bands for shard in signatures], memory_bytes)
     ]
     candidates = Candidates(count, shingles, scratch, min_jaccard, cluster_jaccard, memory_bytes // 2)
-    for bucket in _groups(shards, signatures[0].bands.width, scratch, memory_bytes):
+    for bucket in equal_keys(shards, signatures[0].bands.width, scratch, memory_bytes):
         candidates.compare(bucket)
     return _verdict(exact, candidates, scratch)
 
@@ -103,16 +101,6 @@ def _shards(columns: Sequence[Column], memory_bytes: int) -> Iterator[tuple[int,
         for begin in range(0, len(column), size):
             yield first + begin, column[begin : begin + size]
         first += len(column)
-
-
-def _groups(shards: Sequence[SortedKeys], num_columns: int, scratch: Path, memory_bytes: int) -> Iterator[Group]:
-    """The documents with equal keys: column after column, each in order of the keys. Removes the shards at the end."""
-    max_rows = max(2, memory_bytes // 4 // _PART_ROW_BYTES)
-    for column in range(num_columns):
-        for part in parts(shards, column, max_rows):
-            yield from groups(shards, part, scratch / "group", max_rows)
-    for shard in shards:
-        shard.path.unlink()
 
 
 def _name_originals(equal: Iterator[Group], exact: DiskArray) -> None:

@@ -1,11 +1,8 @@
-"""Last pass over one corpus, in its own process: decontaminate, shuffle, write.
-
-Reads the shelf and the earlier decisions; writes the corpus's curated documents and its decision table.
-"""
+"""The last pass: checks the training documents shard by shard, then writes each corpus, shuffled, and its decisions."""
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +17,9 @@ from treering.data.curate.dedup import EXACT, KEPT
 from treering.data.curate.heldout import TwinIndex
 from treering.data.curate.library import Library
 from treering.data.curate.seeded_hash import keys
+from treering.data.curate.shards import Finished
+from treering.data.curate.shelf import Shelf
 from treering.data.words import shingle_set, word_hashes
-from treering.errors import UserError
 
 SPLITS = ("train", "heldout")
 
@@ -32,23 +30,23 @@ Drop = tuple[str, str, str | None]
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """What dedup and heldout decided about the documents of one shelf.
+    """What was decided about the documents of one corpus that passed the filter.
 
     Attributes:
-        names: of all corpora, in order of priority.
-        corpus: place of the shelf's corpus among the names.
+        corpus: place of the corpus among the names.
         rule: KEPT, EXACT or NEAR: uint8 [n].
         heldout: bool [n].
         original: number of the document that is kept instead, over all corpora: int64 [n].
         cluster: number of the first document of its cluster: int64 [n].
+        late: what `check_shard` dropped, by place in the corpus.
     """
 
-    names: Sequence[str]
     corpus: int
     rule: npt.NDArray[np.uint8]
     heldout: npt.NDArray[np.bool_]
     original: npt.NDArray[np.int64]
     cluster: npt.NDArray[np.int64]
+    late: dict[int, Drop]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +78,44 @@ class Checks:
 
 
 @dataclass(frozen=True, slots=True)
+class Training:
+    """The training documents of a shard.
+
+    Attributes:
+        shard: where they are.
+        places: in the shard: int64 [n].
+    """
+
+    shard: Finished
+    places: npt.NDArray[np.int64]
+
+
+def check_shard(checks: Checks, training: Training) -> dict[int, Drop]:
+    """Which training documents of a shard are dropped, by their place in the shard."""
+    shelf = Shelf(training.shard.shelf, training.shard.signatures.ends)
+    drops = {place: checks.drop(shelf.document(place)["text"]) for place in training.places.tolist()}
+    shelf.close()
+    return {place: drop for place, drop in drops.items() if drop is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """What the writing of all corpora shares.
+
+    Attributes:
+        names: of the corpora, in order of priority.
+        shards: of each corpus.
+        seed: of the shuffle.
+        out: the folder to write to.
+    """
+
+    names: Sequence[str]
+    shards: Sequence[Sequence[Finished]]
+    seed: int
+    out: Path
+
+
+@dataclass(frozen=True, slots=True)
 class Written:
     """Counts of the last pass: documents and characters by split, documents dropped by (step, rule)."""
 
@@ -88,68 +124,54 @@ class Written:
     dropped: dict[tuple[str, str], int]
 
 
-def finish_corpus(seed: int, decisions: Decisions, checks: Checks, work: Path) -> Written:
-    """Checks every training document; writes the remaining ones, shuffled, and all decisions, to `<work>/out`.
-
-    Raises:
-        UserError: no document is left to train on.
-    """
-    library = Library(decisions.names, work)
-    name, signatures = decisions.names[decisions.corpus], library.signatures[decisions.corpus]
-    first = int(library.starts[decisions.corpus])
+def write_corpus(writing: Writing, decisions: Decisions) -> Written:
+    """Writes the documents that are left of one corpus, shuffled, and the decision about each raw document."""
+    library, name = Library(writing.names, writing.shards), writing.names[decisions.corpus]
+    first = library.first(decisions.corpus, 0)
+    digests = np.concatenate([shard.signatures.digests[:] for shard in writing.shards[decisions.corpus]])
+    order = np.argsort(keys(writing.seed, "shuffle", digests), kind="stable").tolist()
     kept = decisions.rule == KEPT
-    late: dict[int, Drop] = {}
-    for index in np.flatnonzero(kept & ~decisions.heldout).tolist():
-        drop = checks.drop(library.document(first + index)["text"])
-        if drop is not None:
-            late[index] = drop
-
-    order = np.argsort(keys(seed, "shuffle", signatures.digests[:]), kind="stable").tolist()
     members = {split: kept & (decisions.heldout == (split == "heldout")) for split in SPLITS}
-    split_of = {index: split for split in SPLITS for index in order if members[split][index] and index not in late}
+    split_of = {
+        index: split for split in SPLITS for index in order if members[split][index] and index not in decisions.late
+    }
     documents, characters = Counter(split_of.values()), Counter[str]()
     for split in SPLITS:
-        with (work / "out" / split / f"{name}.jsonl").open("w", encoding="utf-8") as file:
+        with (writing.out / split / f"{name}.jsonl").open("w", encoding="utf-8") as file:
             for index in (index for index, its in split_of.items() if its == split):
                 row = library.document(first + index)
                 characters[split] += len(row["text"])
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
-    if not documents["train"]:
-        raise UserError(f"corpus {name}: no document is left to train on after decontamination; give it more text")
-
     dropped: Counter[tuple[str, str]] = Counter()
-    rows = _decisions(library, read_rows(work / f"{name}.parquet"), decisions, late, split_of, dropped)
-    write_rows(work / "out" / "decisions" / f"{name}.parquet", rows, SCHEMA)
+    rows = _decisions(library, decisions, split_of, dropped)
+    write_rows(writing.out / "decisions" / f"{name}.parquet", rows, SCHEMA)
     library.close()
     return Written(
         {split: documents[split] for split in SPLITS}, {split: characters[split] for split in SPLITS}, dict(dropped)
     )
 
 
-def _decisions(  # noqa: PLR0917 - all that was decided, in the order of the steps
-    library: Library,
-    raw_rows: Iterable[dict[str, Any]],
-    decisions: Decisions,
-    late: dict[int, Drop],
-    split_of: dict[int, str],
-    dropped: Counter[tuple[str, str]],
+def _decisions(
+    library: Library, decisions: Decisions, split_of: dict[int, str], dropped: Counter[tuple[str, str]]
 ) -> Iterator[dict[str, Any]]:
     """The decision about every raw document; counts into `dropped` what the late steps dropped."""
-    name, first = library.names[decisions.corpus], int(library.starts[decisions.corpus])
-    shelved = {int(row): index for index, row in enumerate(library.signatures[decisions.corpus].rows[:].ravel())}
-    for number, raw in enumerate(raw_rows):
-        row = {"corpus": name, **raw, "kept": False, "near_duplicate_of": None, "cluster": None, "split": None}
-        index = shelved.get(number)
-        if index is not None:
-            cluster = int(decisions.cluster[index])
-            row["cluster"] = f"{name}:{raw['id']}" if cluster == first + index else library.name(cluster)
-            if decisions.rule[index] != KEPT:
-                row["step"], row["rule"] = "dedup", "exact" if decisions.rule[index] == EXACT else "near"
-                row["near_duplicate_of"] = library.name(int(decisions.original[index]))
-            elif index in late:
-                row["step"], row["rule"], row["near_duplicate_of"] = late[index]
-            else:
-                row["kept"], row["split"] = True, split_of[index]
-            if row["step"]:
-                dropped[row["step"], row["rule"]] += 1
-        yield row
+    name, first = library.names[decisions.corpus], library.first(decisions.corpus, 0)
+    for place, shard in enumerate(library.shards[decisions.corpus]):
+        start = library.first(decisions.corpus, place) - first
+        shelved = {int(row): index for index, row in enumerate(shard.signatures.rows[:].ravel(), start)}
+        for number, raw in enumerate(read_rows(shard.rows)):
+            row = {"corpus": name, **raw, "kept": False, "near_duplicate_of": None, "cluster": None, "split": None}
+            index = shelved.get(number)
+            if index is not None:
+                cluster = int(decisions.cluster[index])
+                row["cluster"] = f"{name}:{raw['id']}" if cluster == first + index else library.name(cluster)
+                if decisions.rule[index] != KEPT:
+                    row["step"], row["rule"] = "dedup", "exact" if decisions.rule[index] == EXACT else "near"
+                    row["near_duplicate_of"] = library.name(int(decisions.original[index]))
+                elif index in decisions.late:
+                    row["step"], row["rule"], row["near_duplicate_of"] = decisions.late[index]
+                else:
+                    row["kept"], row["split"] = True, split_of[index]
+                if row["step"]:
+                    dropped[row["step"], row["rule"]] += 1
+            yield row

@@ -1,23 +1,26 @@
-"""First pass over one corpus, in its own process: read, extract, filter, compute signatures; text goes to the shelf."""
+"""The first pass over one shard: read, extract, filter, compute signatures; text goes to the shelf."""
 
 import hashlib
 import json
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from treering.config.corpora import CorpusConfig, DedupConfig, FilterRules
+from treering.config.corpora import DedupConfig
 from treering.data.corpus.table import write_rows
 from treering.data.curate.extract import extract
 from treering.data.curate.filter import failed_rule
 from treering.data.curate.minhash import MinHasher
-from treering.data.curate.shelf import Signatures, SignatureWriter
-from treering.data.sources.documents import Intake
-from treering.data.sources.raw import read_corpus
-from treering.data.words import shingles
+from treering.data.curate.shards import Finished, Shard, begin, finish, finished
+from treering.data.curate.shelf import SignatureWriter
+from treering.data.sources.documents import Intake, RawDocument, id_hash
+from treering.data.sources.raw import read_shard
+from treering.data.words import Hashes, shingles
 from treering.errors import UserError
 
 RAW_SCHEMA = pa.schema(
@@ -31,114 +34,120 @@ RAW_SCHEMA = pa.schema(
         ("rule", pa.string()),
     ]
 )
+HASHED_STEPS = ("extract", "filter", "dedup")
+"""Steps whose input is digested."""
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """Counts of the first pass.
+class Setting:
+    """What all shards of a stage share.
 
     Attributes:
-        intake: see `treering.data.sources.raw.Intake`.
-        dropped: documents by (step, rule).
-        digests: by step, the digest of its input: sha256 over the sha256 of every text that entered it, in order.
+        dedup: shape of the signatures.
+        raw: folder of the sources.
+        store: folder of the finished shards.
     """
 
-    intake: dict[str, int | None]
-    dropped: dict[tuple[str, str], int]
-    digests: dict[str, str]
+    dedup: DedupConfig
+    raw: Path
+    store: Path
 
 
-def take_corpus(corpus: CorpusConfig, rules: FilterRules, dedup: DedupConfig, raw: Path, work: Path) -> Taken:
-    """Reads one corpus, writes documents that pass the filter to the shelf, and computes their signatures.
+def take_shard(setting: Setting, shard: Shard) -> Finished:
+    """Reads one shard, puts documents that pass the filter on the shelf, and computes their signatures.
 
-    Writes `<work>/<name>.jsonl` (the shelf), its signatures and `.parquet` (a row for each raw document).
+    A shard that was finished before is not read again. A fault in a document ends the shard there; it is in the result,
+    since it is none if the corpus ends before that document.
+    """
+    inputs, folder = shard.inputs(setting.dedup), setting.store / shard.key(setting.dedup)
+    found = finished(folder)
+    if found is not None:
+        return found
+    done = Finished(begin(setting.store), 0, 0, 0, {})
+    intake, dropped = Intake(), Counter[tuple[str, str]]()
+    error = None
+    with ExitStack() as stack:
+        try:
+            write_rows(done.rows, _rows(setting, shard, done, intake, dropped, stack), RAW_SCHEMA)
+        except UserError as fault:
+            error = str(fault)
+    counts = intake.num_documents, intake.num_bytes, intake.num_files_read
+    return finish(Finished(done.folder, *counts, dict(dropped), error), inputs, folder)
+
+
+def _rows(  # noqa: PLR0917 - the inner half of `take_shard`
+    setting: Setting,
+    shard: Shard,
+    done: Finished,
+    intake: Intake,
+    dropped: Counter[tuple[str, str]],
+    stack: ExitStack,
+) -> Iterator[dict[str, Any]]:
+    """A row for each raw document; writes all else on the way.
 
     Raises:
-        UserError: a source is missing or broken, or no document passes the filter.
+        UserError: the reader found a fault, or a library failed at a document.
     """
-    intake = Intake()
-    hasher = MinHasher(dedup.bands, dedup.rows)
-    dropped: Counter[tuple[str, str]] = Counter()
-    streams = {step: hashlib.sha256() for step in ("extract", "filter", "dedup")}
-
-    signatures = Signatures(work / corpus.name)
-    with (work / f"{corpus.name}.jsonl").open("wb") as shelf, SignatureWriter(signatures) as writer:
-
-        def decide() -> Any:
-            for number, document in enumerate(read_corpus(corpus, raw / corpus.name, intake)):
-                streams["extract"].update(_sha256(document.text))
-                text = extract(document.text, corpus.kind)
-                step, rule = (None, None) if text else ("extract", "empty")
-                if text:
-                    digest = _sha256(text)
-                    streams["filter"].update(digest)
-                    rule = failed_rule(text, rules)
-                    step = "filter" if rule else None
-                if step is None:
-                    streams["dedup"].update(digest)
-                    line = json.dumps(
-                        {
-                            "id": document.id,
-                            "text": text,
-                            "source": document.source,
-                            "offset": document.offset,
-                            "licence": document.licence,
-                        },
-                        ensure_ascii=False,
-                    )
-                    shelf.write(line.encode("utf-8", "replace") + b"\n")
-                    writer.add(shelf.tell(), number, digest, hasher.bands(shingles(text, dedup.shingle_words)))
-                else:
-                    dropped[step, str(rule)] += 1
-                yield {
-                    "id": document.id,
-                    "source": document.source,
-                    "offset": document.offset,
-                    "licence": document.licence,
-                    "characters": len(text),
-                    "step": step,
-                    "rule": rule,
-                }
-
-        count = write_rows(work / f"{corpus.name}.parquet", decide(), RAW_SCHEMA)
-    if not len(signatures):
-        raise UserError(_nothing_kept(corpus, rules, count, dropped))
-    return Taken(
-        {
-            "files": intake.num_files,
-            "files_read": intake.num_files_read,
-            "documents": intake.num_documents,
-            "bytes": intake.num_bytes,
-            "cap_bytes": intake.cap_bytes,
-        },
-        dict(dropped),
-        {step: f"sha256:{state.hexdigest()}" for step, state in streams.items()},
-    )
+    shelf = stack.enter_context(done.shelf.open("wb"))
+    ids = stack.enter_context(done.ids.open("wb"))
+    streams = {step: stack.enter_context(done.digests(step).open("wb")) for step in HASHED_STEPS}
+    writer = stack.enter_context(SignatureWriter(done.signatures))
+    hasher = MinHasher(setting.dedup.bands, setting.dedup.rows)
+    directory = setting.raw / shard.corpus.name
+    for number, document in enumerate(read_shard(shard.corpus, directory, shard.pieces, shard.cap_bytes, intake)):
+        try:
+            text, step, rule, bands = _examine(setting, shard, hasher, document)
+        except Exception as error:
+            intake.give_back(document)
+            raise UserError(
+                f"{intake.at(document.offset)}: document {document.id!r} cannot be curated ({type(error).__name__}: "
+                f"{error}); shard {shard.number + 1} of corpus {shard.corpus.name} ends there. Take the document out, "
+                "and report it: no text should do this"
+            ) from error
+        ids.write(id_hash(document.id).to_bytes(8, "little"))
+        streams["extract"].write(_sha256(document.text))
+        digest = _sha256(text)
+        if text:
+            streams["filter"].write(digest)
+        if bands is not None:
+            streams["dedup"].write(digest)
+            shelf.write(_line(document, text))
+            writer.add(shelf.tell(), number, digest, bands)
+        else:
+            dropped[str(step), str(rule)] += 1
+        yield {
+            "id": document.id,
+            "source": document.source,
+            "offset": document.offset,
+            "licence": document.licence,
+            "characters": len(text),
+            "step": step,
+            "rule": rule,
+        }
 
 
-def _nothing_kept(corpus: CorpusConfig, rules: FilterRules, count: int, dropped: Counter[tuple[str, str]]) -> str:
-    """Why no document of a corpus is left: the config fields that dropped them, most documents first."""
-    if not count:
-        return f"corpus {corpus.name}: found no document in its sources, expected at least one; give it files with text"
-    by_rule = Counter({rule: number for (step, rule), number in dropped.items() if step == "filter"})
-    if not by_rule:
-        return (
-            f"corpus {corpus.name}: found no text in {count:,} documents after extraction as {corpus.kind}, expected "
-            f"at least one with text; check `kind` of the corpus and the documents"
-        )
-    place = f"curation.{corpus.kind}" if corpus.rules is None else f"corpora: {corpus.name}: rules"
-    fields = [
-        f"{place}.{rule} ({_setting(getattr(rules, rule))}) drops {number:,}" for rule, number in by_rule.most_common(3)
-    ]
-    own = ", or give the corpus `rules` of its own" if corpus.rules is None else ""
-    return (
-        f"corpus {corpus.name}: none of {count:,} documents passes the filter, expected at least one: "
-        f"{'; '.join(fields)}. Change {place}.{by_rule.most_common(1)[0][0]} in the experiment's file{own}"
-    )
+def _examine(
+    setting: Setting, shard: Shard, hasher: MinHasher, document: RawDocument
+) -> tuple[str, str | None, str | None, Hashes | None]:
+    """The text of a document, the step and the rule that drop it, and the signature of one that stays."""
+    text = extract(document.text, shard.corpus.kind)
+    if not text:
+        return text, "extract", "empty", None
+    rule = failed_rule(text, shard.rules)
+    if rule is not None:
+        return text, "filter", rule, None
+    return text, None, None, hasher.bands(shingles(text, setting.dedup.shingle_words))
 
 
-def _setting(value: Any) -> str:
-    return ", ".join(value) if isinstance(value, tuple) else str(value)
+def _line(document: RawDocument, text: str) -> bytes:
+    row = {
+        "id": document.id,
+        "text": text,
+        "source": document.source,
+        "offset": document.offset,
+        "licence": document.licence,
+    }
+    return json.dumps(row, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
 
 
 def _sha256(text: str) -> bytes:

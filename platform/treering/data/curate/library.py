@@ -1,13 +1,16 @@
-"""The documents of all shelves under one numbering, in order of the corpora's priority."""
+"""The documents of all shelves under one numbering, in order of the corpora's priority and of their shards."""
 
 from collections.abc import Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from treering.data.curate.shelf import Shelf, Signatures
+from treering.data.curate.shards import Finished
+from treering.data.curate.shelf import Shelf
+
+_MAX_OPEN = 64
+"""Shelves that are open at a time: a process may hold some hundreds of files, and a corpus may have more shards."""
 
 _NAMES = 4096
 
@@ -17,38 +20,50 @@ class Library:
 
     Args:
         names: of the corpora, in order of priority.
-        work: folder of their shelves.
+        shards: of each corpus.
 
     Attributes:
         names: of the corpora.
-        signatures: of each corpus.
+        shards: of each corpus.
+        signatures: of each shard.
         starts: number of each corpus's first document, with the end: int64 [corpora + 1].
         name: `corpus:id` of a document's number; the names asked for last stay in memory.
     """
 
-    def __init__(self, names: Sequence[str], work: Path) -> None:
+    def __init__(self, names: Sequence[str], shards: Sequence[Sequence[Finished]]) -> None:
         self.names = list(names)
         self.name = lru_cache(_NAMES)(self._name)
-        self.signatures = [Signatures(work / name) for name in names]
-        self.starts = np.cumsum([0, *map(len, self.signatures)])
-        self._shelves = [
-            Shelf(work / f"{name}.jsonl", signatures.ends)
-            for name, signatures in zip(names, self.signatures, strict=True)
-        ]
+        self.shards = shards
+        flat = [shard for corpus in shards for shard in corpus]
+        self.signatures = [shard.signatures for shard in flat]
+        self._paths = [shard.shelf for shard in flat]
+        self._shard_starts = np.cumsum([0, *map(len, self.signatures)])
+        self._first_shards = np.cumsum([0, *map(len, shards)])
+        self.starts = self._shard_starts[self._first_shards]
+        self._open: dict[int, Shelf] = {}
 
     def corpus(self, number: int) -> int:
         """Place of a document's corpus among the names."""
         return int(np.searchsorted(self.starts, number, side="right")) - 1
 
+    def first(self, corpus: int, shard: int) -> int:
+        """Number of the first document of a shard; behind the last shard the end of the corpus."""
+        return int(self._shard_starts[self._first_shards[corpus] + shard])
+
     def document(self, number: int) -> dict[str, Any]:
         """The row of a document."""
-        corpus = self.corpus(number)
-        return self._shelves[corpus].document(int(number - self.starts[corpus]))
+        place = int(np.searchsorted(self._shard_starts, number, side="right")) - 1
+        shelf = self._open.pop(place, None) or Shelf(self._paths[place], self.signatures[place].ends)
+        self._open[place] = shelf
+        if len(self._open) > _MAX_OPEN:
+            self._open.pop(next(iter(self._open))).close()
+        return shelf.document(int(number - self._shard_starts[place]))
 
     def _name(self, number: int) -> str:
         return f"{self.names[self.corpus(number)]}:{self.document(number)['id']}"
 
     def close(self) -> None:
         """Closes the shelves."""
-        for shelf in self._shelves:
+        for shelf in self._open.values():
             shelf.close()
+        self._open.clear()

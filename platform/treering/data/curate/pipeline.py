@@ -1,43 +1,71 @@
 """The stage `curate`: runs the steps over all corpora; `data/curated` appears when the result is complete.
 
-Two passes read the text, with one process for each corpus: `ingest` before deduplication, `finalize` after it. Between
-them deduplication reads the signatures from disk. The number of processes never changes a byte of the output.
+Two passes read the text, shard by shard: `ingest` before deduplication, `finalize` after it. Between them deduplication
+reads the signatures from disk. `treering.data.curate.shards` says why the engine never changes a byte of the output.
 """
 
 import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from treering.config.canonical import canonical_json
 from treering.config.corpora import CorpusConfig, CurationConfig
 from treering.data.curate.decontaminate import task_ngrams
 from treering.data.curate.dedup import KEPT, find_duplicates
-from treering.data.curate.finalize import SPLITS, Checks, Decisions, Written, finish_corpus
+from treering.data.curate.engines import Engine, engine_for
+from treering.data.curate.finalize import (
+    SPLITS,
+    Checks,
+    Decisions,
+    Drop,
+    Training,
+    Writing,
+    check_shard,
+    write_corpus,
+)
 from treering.data.curate.heldout import TwinIndex, choose_heldout
-from treering.data.curate.ingest import Taken, take_corpus
+from treering.data.curate.ingest import Setting
+from treering.data.curate.intake import Taken, take_corpora
 from treering.data.curate.library import Library
+from treering.data.curate.shards import SHARD_BYTES, clear_unfinished
 from treering.data.curate.summary import parents, summary
 from treering.data.curate.tasks import write_tasks
 from treering.data.words import Hashes, shingles
 from treering.errors import UserError
 from treering.files import write_durably
-from treering.progress import Say
+from treering.progress import Progress, Say, quiet
 from treering.project import NO_TASKS, Project
-from treering.workers import worker_pool
 
 
 def curate(
-    corpora: Sequence[CorpusConfig], config: CurationConfig, project: Project, say: Say = print
+    corpora: Sequence[CorpusConfig],
+    config: CurationConfig,
+    project: Project,
+    say: Say = print,
+    *,
+    engine: Engine | None = None,
+    progress: Progress = quiet,
+    shard_bytes: int = SHARD_BYTES,
 ) -> dict[str, Any]:
     """Curates every corpus that has text and returns the summary.
 
     Writes `data/curated`: `train/`, `heldout/` and `decisions/` by corpus, `tasks/`, `provenance/` and `summary.json`.
-    The folder appears when it is complete; an interrupted run leaves the old folder.
+    The folder appears when it is complete; an interrupted run leaves the old folder, and the shards that it finished.
+
+    Args:
+        corpora: of the experiment.
+        config: of curation.
+        project: whose `data/raw` is read.
+        say: told what each step did.
+        engine: does the shards; None for processes of this machine, as many as the config says.
+        progress: told how many shards are done.
+        shard_bytes: about the size of a shard; it never changes a byte of the output.
 
     Raises:
         UserError: a source is missing or broken, or a corpus ends up empty.
@@ -47,14 +75,15 @@ def curate(
         raise UserError(
             "corpora: all are declared, expected at least one with text; a declared blend can only be planned"
         )
-    work = project.root / ".treering" / "curate"
-    shutil.rmtree(work, ignore_errors=True)
+    work = project.root.resolve() / ".treering" / "curate"
     out = work / "out"
+    shutil.rmtree(out, ignore_errors=True)
+    clear_unfinished(work / "shards")
     for folder in (*SPLITS, "decisions", "tasks", "provenance"):
         (out / folder).mkdir(parents=True)
     if with_text:
-        with worker_pool(config.num_processes) as pool:
-            result = _curate(with_text, config, project, work, pool, say)
+        with closing(engine or engine_for(None, config.num_processes)) as workers:
+            result = _curate(with_text, config, project, work, workers, say, progress, shard_bytes)
     else:
         say("curate           nothing to do: every corpus is tokens already")
         result = summary([], [], [], {})
@@ -87,27 +116,36 @@ def _write_summary(out: Path, result: dict[str, Any]) -> None:
     write_durably(out / "summary.json", json.dumps(result, indent=2, sort_keys=True) + "\n")
 
 
+def _taken(corpora: Sequence[CorpusConfig], joined: Iterator[Taken], say: Say) -> list[Taken]:
+    """What was taken of each corpus; says it."""
+    taken = []
+    for corpus, each in zip(corpora, joined, strict=True):
+        taken.append(each)
+        dropped, count = sum(each.dropped.values()), each.intake["documents"]
+        say(f"extract, filter  {corpus.name}: {dropped:,} of {count:,} documents dropped")
+    resumed = sum(shard.resumed for each in taken for shard in each.shards)
+    if resumed:
+        say(f"resumed          {resumed:,} shards that an interrupted run had finished")
+    return taken
+
+
 def _curate(  # noqa: PLR0917 - the stage's own inner half
     corpora: Sequence[CorpusConfig],
     config: CurationConfig,
     project: Project,
     work: Path,
-    pool: ProcessPoolExecutor,
+    engine: Engine,
     say: Say,
+    progress: Progress,
+    shard_bytes: int,
 ) -> dict[str, Any]:
     names, out = [corpus.name for corpus in corpora], work / "out"
-    futures = [
-        pool.submit(take_corpus, corpus, config.rules(corpus), config.dedup, project.raw, work) for corpus in corpora
-    ]
-    taken: list[Taken] = []
-    for name, future in zip(names, futures, strict=True):
-        taken.append(future.result())
-        intake = taken[-1].intake
-        say(
-            f"extract, filter  {name}: {sum(taken[-1].dropped.values()):,} of {intake['documents']:,} documents dropped"
-        )
-
-    library = Library(names, work)
+    setting = Setting(config.dedup, project.raw.resolve(), work / "shards")
+    taken = _taken(
+        corpora, take_corpora(corpora, config, setting, engine, shard_bytes=shard_bytes, progress=progress), say
+    )
+    shards = [each.shards for each in taken]
+    library = Library(names, shards)
 
     def shingles_of(number: int) -> Hashes:
         return shingles(library.document(number)["text"], config.dedup.shingle_words)
@@ -153,22 +191,28 @@ def _curate(  # noqa: PLR0917 - the stage's own inner half
         config.heldout.min_jaccard,
     )
 
-    written: list[Written] = []
-    futures_out = []
-    for index in range(len(names)):
-        start, end = library.starts[index], library.starts[index + 1]
-        decisions = Decisions(
-            names,
-            index,
-            duplicates.rule[start:end],
-            heldout[start:end],
-            duplicates.original[start:end],
-            duplicates.cluster[start:end],
+    training = _training(library, duplicates.rule == KEPT, heldout)
+    late: list[dict[int, Drop]] = [{} for _ in names]
+    places = [(number, shard) for number, each in enumerate(shards) for shard in range(len(each))]
+    for count, (place, drops) in enumerate(engine.map(check_shard, checks, training), 1):
+        number, shard = places[place]
+        start = library.first(number, shard) - library.first(number, 0)
+        late[number].update({start + index: drop for index, drop in drops.items()})
+        progress("decontaminate", count, len(training))
+
+    decisions = [
+        Decisions(
+            index, duplicates.rule[here], heldout[here], duplicates.original[here], duplicates.cluster[here], drops
         )
-        futures_out.append(pool.submit(finish_corpus, config.seed, decisions, checks, work))
-    for name, future_out in zip(names, futures_out, strict=True):
-        written.append(future_out.result())
-        documents = written[-1].documents
+        for index, drops in enumerate(late)
+        for here in [slice(library.starts[index], library.starts[index + 1])]
+    ]
+    found = dict(engine.map(write_corpus, Writing(names, shards, config.seed, out), decisions))
+    written = [found[index] for index in range(len(names))]
+    for name, each in zip(names, written, strict=True):
+        documents = each.documents
+        if not documents["train"]:
+            raise UserError(f"corpus {name}: no document is left to train on after decontamination; give it more text")
         say(f"decontaminate    {name}: {documents['train']:,} documents to train on, {documents['heldout']:,} held out")
     library.close()
 
@@ -177,3 +221,14 @@ def _curate(  # noqa: PLR0917 - the stage's own inner half
     for corpus, steps in zip(corpora, parents(corpora, config, taken, written, ngrams.digest), strict=True):
         write_durably(out / "provenance" / f"{corpus.name}.json", canonical_json(steps) + "\n")
     return result
+
+
+def _training(library: Library, kept: npt.NDArray[np.bool_], heldout: npt.NDArray[np.bool_]) -> list[Training]:
+    """The training documents of each shard, in order of corpora and shards."""
+    return [
+        Training(
+            shard, np.flatnonzero((kept & ~heldout)[library.first(corpus, place) : library.first(corpus, place + 1)])
+        )
+        for corpus, shards in enumerate(library.shards)
+        for place, shard in enumerate(shards)
+    ]

@@ -19,6 +19,8 @@ from treering.data.words import Hashes
 
 _ALL_KEYS = 1 << 64
 _WORD_BYTES, _NUMBER_BYTES = 8, 4
+_PART_ROW_BYTES = 160
+"""Most memory for a document of a part: its key, number and place, before and after sorting, and as an object."""
 
 Group = list[int] | DiskList
 """Numbers of at least two documents with the same key, ascending; on disk if they are too many for memory."""
@@ -101,6 +103,16 @@ class Part:
     column: int
     slices: tuple[tuple[int, int], ...]
     equal: bool
+
+
+def equal_keys(shards: Sequence[SortedKeys], num_columns: int, scratch: Path, memory_bytes: int) -> Iterator[Group]:
+    """The documents with equal keys: column after column, each in order of the keys. Removes the shards at the end."""
+    max_rows = max(2, memory_bytes // 4 // _PART_ROW_BYTES)
+    for column in range(num_columns):
+        for part in parts(shards, column, max_rows):
+            yield from groups(shards, part, scratch / "group", max_rows)
+    for shard in shards:
+        shard.path.unlink()
 
 
 def parts(shards: Sequence[SortedKeys], column: int, max_rows: int) -> Iterator[Part]:

@@ -7,7 +7,7 @@ from treering.config.canonical import digest_json
 from treering.config.corpora import CorpusConfig, CurationConfig
 from treering.data.curate.decisions import STEPS
 from treering.data.curate.finalize import Written
-from treering.data.curate.ingest import Taken
+from treering.data.curate.intake import Taken
 
 
 def summary(

@@ -28,31 +28,22 @@ class RawDocument:
 
 @dataclass(slots=True)
 class Intake:
-    """What was taken of a corpus: filled while `raw.read_corpus` runs.
+    """What was taken of a shard: filled while `raw.read_shard` runs.
 
     Attributes:
-        num_files: files in the corpus's sources that hold documents.
-        num_files_read: files that were opened before the cap was reached.
+        num_files_read: files that were opened at their beginning.
         num_documents: documents taken.
         num_bytes: their raw text, UTF-8 bytes.
-        cap_bytes: the cap, None for no cap.
         file: what is being read, for errors.
         unit: what a document is there: a line, a row, or a document.
     """
 
-    num_files: int = 0
     num_files_read: int = 0
     num_documents: int = 0
     num_bytes: int = 0
-    cap_bytes: int | None = None
     file: str = ""
     unit: str = "document"
     _ids: set[int] = field(default_factory=set, repr=False)
-
-    @property
-    def full(self) -> bool:
-        """Whether the cap is reached."""
-        return self.cap_bytes is not None and self.num_bytes >= self.cap_bytes
 
     def at(self, offset: int) -> str:
         """The place of a document in the file that is being read."""
@@ -62,14 +53,28 @@ class Intake:
         """Counts a document.
 
         Raises:
-            UserError: the corpus has its id twice.
+            UserError: the shard has its id twice.
         """
-        key = int.from_bytes(hashlib.blake2b(document.id.encode(), digest_size=8).digest(), "little")
+        key = id_hash(document.id)
         if key in self._ids:
-            raise UserError(
-                f"{self.at(document.offset)}: found id {document.id!r} twice, expected ids that are unique inside a "
-                "corpus; change one, or leave all out: ids are made then"
-            )
+            raise self.twice(document)
         self._ids.add(key)
         self.num_documents += 1
         self.num_bytes += len(document.text.encode("utf-8", "replace"))
+
+    def give_back(self, document: RawDocument) -> None:
+        """Counts a document no longer that turned out to be faulty."""
+        self.num_documents -= 1
+        self.num_bytes -= len(document.text.encode("utf-8", "replace"))
+
+    def twice(self, document: RawDocument) -> UserError:
+        """The error about an id that an earlier document has too."""
+        return UserError(
+            f"{self.at(document.offset)}: found id {document.id!r} twice, expected ids that are unique inside a "
+            "corpus; change one, or leave all out: ids are made then"
+        )
+
+
+def id_hash(key: str) -> int:
+    """64 bits that stand for an id where all ids of a corpus are compared."""
+    return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "little")

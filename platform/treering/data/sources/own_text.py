@@ -1,4 +1,4 @@
-"""Reads your own data: JSON Lines, Parquet, and data sets on disk become documents, file by file.
+"""Reads your own data: JSON Lines, Parquet, and data sets on disk become documents, piece by piece.
 
 An id that is missing is made of the file's name and the line or row, counted from 1, as in `texts.jsonl:17`.
 """
@@ -6,7 +6,7 @@ An id that is missing is made of the file's name and the line or row, counted fr
 import gzip
 import io
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 from treering.config.canonical import digest_file, parse_json
 from treering.config.corpora import CorpusConfig
 from treering.data.sources.documents import Intake, RawDocument
-from treering.data.sources.own_files import DATASET_STATE, OwnFile, dataset_shards
+from treering.data.sources.own_files import DATASET_STATE, dataset_shards
+from treering.data.sources.pieces import Piece
 from treering.errors import UserError
 from treering.files import check_regular, open_regular
 
@@ -29,49 +30,42 @@ _SHOWN: Final = 12
 Row = dict[str, Any]
 
 
-def read_own(corpus: CorpusConfig, directory: Path, intake: Intake) -> Iterator[RawDocument]:
-    """Yields the documents of a corpus of your own data, file by file in the order of their names.
-
-    Args:
-        corpus: the corpus's config.
-        directory: its folder below `data/raw`.
-        intake: counts the files.
+def own_names(corpus: CorpusConfig, directory: Path) -> list[str]:
+    """The files of a corpus of your own data below its folder, in the order in which they are read.
 
     Raises:
-        UserError: a file is missing or damaged, or a document is not what was expected; with file, line and field.
+        UserError: there is none.
     """
     form, given = corpus.own or ("jsonl", "")
     names = _names(form, given, directory)
     if not names:
         raise UserError(f"corpus {corpus.name}: {directory} does not hold {given}; run `treering fetch` first")
-    yield from read_files(corpus, [OwnFile(directory / name, name) for name in names], intake, digest_file)
+    return names
 
 
-def read_files(
-    corpus: CorpusConfig, files: Sequence[OwnFile], intake: Intake, digest: Callable[[Path], str]
-) -> Iterator[RawDocument]:
-    """Yields the documents of some files in their order.
+def read_own(corpus: CorpusConfig, directory: Path, pieces: Iterable[Piece], intake: Intake) -> Iterator[RawDocument]:
+    """Yields the documents of pieces of your own data, in their order.
 
     Args:
         corpus: the corpus's config.
-        files: the files.
+        directory: the folder that the pieces are named in.
+        pieces: what is read. The digest of a piece is the source of a document that names none.
         intake: counts the files.
-        digest: gives the source of a document that names none.
 
     Raises:
         UserError: a file is damaged, or a document is not what was expected; with file, line and field.
     """
     form, _ = corpus.own or ("jsonl", "")
     rows = {"jsonl": _jsonl_rows, "parquet": _parquet_rows}.get(form, _arrow_rows)
-    intake.num_files = len(files)
-    for path, name in ((each.path, each.name) for each in files):
-        intake.num_files_read += 1
-        intake.file, intake.unit = f"corpus {corpus.name}: {name}", "line" if form == "jsonl" else "row"
+    for piece in pieces:
+        path = directory / piece.name
+        intake.num_files_read += piece.begin == 0
+        intake.file, intake.unit = f"corpus {corpus.name}: {piece.name}", "line" if form == "jsonl" else "row"
         try:
             check_regular(path)
-            content = digest(path)
-            for offset, row in rows(path, intake, corpus.text_field):
-                key = row["id"] or f"{name}:{offset + 1}"
+            content = digest_file(path) if piece.digest is None else piece.digest
+            for offset, row in rows(path, piece, intake, corpus.text_field):
+                key = row["id"] or f"{piece.name}:{offset + 1}"
                 source, licence = row.get("source") or content, row.get("licence") or corpus.licence
                 yield RawDocument(key, row[corpus.text_field], source, offset, licence)
         except _DAMAGED as error:
@@ -82,7 +76,6 @@ def read_files(
 
 
 def _names(form: str, given: str, directory: Path) -> list[str]:
-    """The files of the corpus below its folder, in the order in which they are read."""
     if form == "dataset":
         return dataset_shards(directory) if (directory / DATASET_STATE).is_file() else []
     last = Path(given).name
@@ -94,9 +87,14 @@ def _names(form: str, given: str, directory: Path) -> list[str]:
     return sorted(path.relative_to(directory).as_posix() for path in files)
 
 
-def _jsonl_rows(path: Path, intake: Intake, text_field: str) -> Iterator[tuple[int, Row]]:
+def _jsonl_rows(path: Path, piece: Piece, intake: Intake, text_field: str) -> Iterator[tuple[int, Row]]:
     with open_regular(path) as file:
-        for number, line in enumerate(_plain(path, file)):
+        file.seek(piece.begin)
+        position = piece.begin
+        for number, line in enumerate(_plain(path, file), piece.first):
+            if piece.end is not None and position >= piece.end:
+                return
+            position += len(line)
             if line.strip():
                 yield number, _checked(_parsed(line, intake.at(number)), intake.at(number), text_field)
 
@@ -125,16 +123,18 @@ def _parsed(line: bytes, where: str) -> Row:
     return row
 
 
-def _parquet_rows(path: Path, intake: Intake, text_field: str) -> Iterator[tuple[int, Row]]:
+def _parquet_rows(path: Path, piece: Piece, intake: Intake, text_field: str) -> Iterator[tuple[int, Row]]:
     with pq.ParquetFile(path) as file:
         columns = _columns(file.schema_arrow, intake.file, text_field)
-        yield from _table_rows(file.iter_batches(_ROWS, columns=columns), intake, text_field)
+        groups = range(piece.begin, file.num_row_groups if piece.end is None else piece.end)
+        batches = file.iter_batches(_ROWS, columns=columns, row_groups=groups)
+        yield from _table_rows(batches, piece.first, intake, text_field)
 
 
-def _arrow_rows(path: Path, intake: Intake, text_field: str) -> Iterator[tuple[int, Row]]:
+def _arrow_rows(path: Path, piece: Piece, intake: Intake, text_field: str) -> Iterator[tuple[int, Row]]:
     with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as stream:
         columns = _columns(stream.schema, intake.file, text_field)
-        yield from _table_rows((batch.select(columns) for batch in stream), intake, text_field)
+        yield from _table_rows((batch.select(columns) for batch in stream), piece.first, intake, text_field)
 
 
 def _columns(schema: pa.Schema, where: str, text_field: str) -> list[str]:
@@ -148,8 +148,9 @@ def _columns(schema: pa.Schema, where: str, text_field: str) -> list[str]:
     return [name for name in schema.names if name == text_field or name in _OPTIONAL]
 
 
-def _table_rows(batches: Iterable[pa.RecordBatch], intake: Intake, text_field: str) -> Iterator[tuple[int, Row]]:
-    number = 0
+def _table_rows(
+    batches: Iterable[pa.RecordBatch], number: int, intake: Intake, text_field: str
+) -> Iterator[tuple[int, Row]]:
     for batch in batches:
         for row in batch.to_pylist():
             yield number, _checked(row, intake.at(number), text_field)

