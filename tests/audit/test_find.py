@@ -131,7 +131,7 @@ def test_a_lock_file_of_the_pipeline(tmp_path):
 
 def test_nothing_has_it(gone):
     with pytest.raises(
-        NotFoundError, match=r"nothing has that digest in the project, DVC's cache .*cloud \(s3://bucket"
+        NotFoundError, match=r"nothing has that digest in the project, DVC's cache .*cloud \(gs://bucket"
     ):
         find_digest(gone.project, "sha256:" + "0" * 64)
 

@@ -56,8 +56,8 @@ def test_a_corpus_behind_http(served):
     assert (found.what, found.digest) == ("corpus red (train)", served.digests["red"])
     assert (found.place, found.path.split(": ")[0]) == ("DVC's remote web", served.url)
     assert said[0] == f"asking DVC's remote web ({served.url})"
-    assert said[1].startswith("not searched: cloud (s3://bucket/path): s3 is supported, but requires 'dvc-s3'")
-    assert said[1].endswith("`pip install 'dvc[s3]'` installs what DVC needs")
+    assert said[1].startswith("not searched: cloud (gs://bucket/path): gs is supported, but requires 'dvc-gs'")
+    assert said[1].endswith("`pip install 'dvc[gs]'` installs what DVC needs")
     fetched = [line for line in _Quiet.asked if line.startswith("GET")]
     files = json.loads((served.remote / "files/md5" / _object(served, ".dir")).read_bytes())
     md5 = {entry["relpath"].split("/")[-1]: entry["md5"] for entry in files}

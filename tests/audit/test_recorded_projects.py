@@ -86,6 +86,13 @@ def test_a_corpus_that_was_deleted_whole_is_named(project, folder):
     assert {file for file, _ in findings(project)} == {f"data/corpora/{folder}"}
 
 
+def test_a_clone_with_the_published_copy_alone_holds(project):
+    shutil.rmtree(project.runs)
+    assert findings(project) == []
+    (project.run("0" * 16) / "attempts").mkdir(parents=True)  # another training, in the clone
+    assert all("published" not in text for _, text in findings(project))
+
+
 def test_the_tail_of_an_abandoned_attempt_is_bound(project):
     path = run_of(project).path / "attempts" / "0001" / "rings.jsonl"
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))

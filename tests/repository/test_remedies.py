@@ -23,7 +23,7 @@ SOURCES = sorted(
 QUOTED = re.compile(r"`((?:treering|dvc|make|pip|git|python) [^`]*)`")
 OTHERS = {"git checkout dvc.lock", "git fetch", "git checkout -- VALUE"}
 """Commands of other programs."""
-DVC = {"init", "repro", "checkout", "status", "pull", "fetch", "push", "metrics", "plots"}
+DVC = {"init", "repro", "checkout", "status", "pull", "remote", "fetch", "push", "metrics", "plots"}
 
 
 def _texts(path):

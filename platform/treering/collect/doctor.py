@@ -32,6 +32,7 @@ _ROLES: Final = {
     "attestation": "sign checkpoints, write an ML-BOM",
     "report": "draw the report's chart",
     "pipeline": "run the pipeline by DVC",
+    "s3": "keep data in S3, for DVC too",
 }
 _PROGRAMS: Final = {
     "git": ("commit and changes of the code are not recorded", "install git"),

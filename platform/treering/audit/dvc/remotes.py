@@ -4,8 +4,7 @@ Only lists of tracked folders and manifests are read from them; of everything el
 
 They are asked only for what is nowhere else: first the tracked folders that `dvc.lock` and `.dvc` files of any commit
 name, then, if the remote can be listed (not by HTTP), all others. A remote without its plugin or an answer is named
-with the reason. HTTP was tested with a real server, listing with DVC's database on a file system in memory; S3, SSH and
-the others were not.
+with the reason. HTTP and S3 are tested with real servers; SSH and the others are not.
 """
 
 import contextlib
@@ -50,7 +49,12 @@ class RemoteStore:
         with self._answering():
             try:
                 content: bytes = self.database.fs.cat_file(self.database.oid_to_path(md5))
-            except FileNotFoundError:
+            except FileNotFoundError as error:
+                if "bucket does not exist" in str(error):  # s3fs, of S3's NoSuchBucket
+                    raise StoreError(
+                        f"{self.remote} ({self.path}): its bucket does not exist; make it, or correct the URL by "
+                        f"`dvc remote modify {shlex.quote(self.remote)} url URL`"
+                    ) from None
                 return None
             return content
 
@@ -110,6 +114,8 @@ class RemoteStore:
     def _answering(self) -> Iterator[None]:
         try:
             yield
+        except StoreError:
+            raise
         except Exception as error:  # each plugin has errors of its own: aiohttp's, botocore's, paramiko's, …
             raise StoreError(f"{self.remote} ({self.path}) does not answer: {redact(str(error))}") from error
 
@@ -138,9 +144,8 @@ def open_remotes(root: Path, remotes: Mapping[str, str]) -> tuple[list[RemoteSto
                     opened.append(RemoteStore(name, redact(url), repo.cloud.get_remote_odb(name)))
                 except ImportError as error:
                     scheme = url.partition("://")[0]
-                    closed.append(
-                        f"{name} ({redact(url)}): {error}; `pip install 'dvc[{scheme}]'` installs what DVC needs"
-                    )
+                    package = "treering[s3]" if scheme == "s3" else f"dvc[{scheme}]"
+                    closed.append(f"{name} ({redact(url)}): {error}; `pip install '{package}'` installs what DVC needs")
                 except Exception as error:  # noqa: BLE001  (a plugin's own errors; the answer at hand must come)
                     closed.append(f"{name} ({redact(url)}): {redact(str(error))}")
     except Exception as error:  # noqa: BLE001  (DVC's errors have no public root; no git is one of them)

@@ -21,8 +21,8 @@ def check_copies(records: RunRecords, project: Project) -> Iterator[Finding]:
         yield from _check_published_end(records, project)
         return
     original = RunDirectory(project.runs / short(records.recipe or "", RUN_ID_LENGTH))
-    if original.path.resolve() == run.path.resolve():
-        return
+    if original.path.resolve() == run.path.resolve() or not original.path.is_dir():
+        return  # a clone has what DVC brings: the published copy without the run
     for each in records.attempts.values():
         other = AttemptDirectory(original.attempt_folder(each.number)).header_file
         if each.digest is None or not other.is_file():
