@@ -31,12 +31,13 @@ from typing import Any
 from treering.config.corpora import CorpusConfig, CurationConfig
 from treering.config.load import load_experiment
 from treering.data.curate.extract import extract
-from treering.data.curate.filter import failed_rule, language
+from treering.data.curate.filter import judge
+from treering.data.curate.language import language
 from treering.data.curate.minhash import MinHasher
 from treering.data.curate.pipeline import curate
 from treering.data.sources.documents import Intake
 from treering.data.sources.raw import cap_bytes, read_shard, source_of
-from treering.data.words import shingles
+from treering.data.words import shingle_runs, word_hashes
 from treering.project import Project
 
 
@@ -60,8 +61,9 @@ def ours(texts: dict[str, list[str]], corpora: list[CorpusConfig], config: Curat
     for corpus in corpora:
         rules = config.rules(corpus)
         for text in texts[corpus.name]:
-            if failed_rule(text, rules) is None:
-                hasher.bands(shingles(text, config.dedup.shingle_words))
+            rule, words = judge(text, rules)
+            if rule is None:
+                hasher.bands(shingle_runs(words, config.dedup.shingle_words))
                 passed += 1
     return passed
 
@@ -112,7 +114,7 @@ def main() -> None:
         for corpus in corpora
     }
     language("the first call loads the model")
-    MinHasher(2, 2).bands(shingles("the first call loads the compiled code", 2))
+    MinHasher(2, 2).bands(shingle_runs(word_hashes("the first call loads the compiled code"), 2))
 
     seconds: dict[str, list[float]] = {}
     passed: dict[str, int] = {}

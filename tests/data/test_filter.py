@@ -4,7 +4,8 @@ import pytest
 
 from treering.config.corpora import CurationConfig, FilterRules
 from treering.data.curate.extract import extract
-from treering.data.curate.filter import failed_rule, language
+from treering.data.curate.filter import judge
+from treering.data.curate.language import language
 
 PROSE = FilterRules()
 CODE = CurationConfig().code
@@ -12,7 +13,7 @@ GERMAN = "Der alte Mann ging mit seinem Hund durch den Wald und dachte an die Ze
 
 
 def test_good_prose_passes(prose: Callable[[int], str]) -> None:
-    assert failed_rule(prose(1), PROSE) is None
+    assert judge(prose(1), PROSE)[0] is None
 
 
 @pytest.mark.parametrize(
@@ -33,20 +34,20 @@ def test_good_prose_passes(prose: Callable[[int], str]) -> None:
     ],
 )
 def test_each_prose_rule_fires(change: Callable[[str], str], rule: str, prose: Callable[[int], str]) -> None:
-    assert failed_rule(change(prose(1)), PROSE) == rule
+    assert judge(change(prose(1)), PROSE)[0] == rule
 
 
 def test_language_is_identified_without_a_download() -> None:
     assert language(GERMAN)[0] == "de"
     rules = FilterRules(min_characters=50, min_words=10, min_stop_words=0)
-    assert failed_rule(GERMAN, rules) == "languages"
-    assert failed_rule(GERMAN, rules.model_copy(update={"languages": ("de", "en")})) is None
-    assert failed_rule(GERMAN, rules.model_copy(update={"languages": ()})) is None
+    assert judge(GERMAN, rules)[0] == "languages"
+    assert judge(GERMAN, rules.model_copy(update={"languages": ("de", "en")}))[0] is None
+    assert judge(GERMAN, rules.model_copy(update={"languages": ()}))[0] is None
 
 
 def test_browser_notice_is_short_and_says_javascript() -> None:
     rules = FilterRules(min_characters=10)
-    assert failed_rule("Please enable JavaScript.", rules) == "max_javascript_characters"
+    assert judge("Please enable JavaScript.", rules)[0] == "max_javascript_characters"
 
 
 @pytest.mark.parametrize(
@@ -60,11 +61,11 @@ def test_browser_notice_is_short_and_says_javascript() -> None:
     ],
 )
 def test_each_code_rule_fires(text: str, rule: str) -> None:
-    assert failed_rule(text, CODE) == rule
+    assert judge(text, CODE)[0] == rule
 
 
 def test_code_needs_no_language() -> None:
-    assert failed_rule("\n".join(f"alpha_{n} = beta_{n} + gamma({n})" for n in range(40)), CODE) is None
+    assert judge("\n".join(f"alpha_{n} = beta_{n} + gamma({n})" for n in range(40)), CODE)[0] is None
 
 
 def test_extract_reads_html_and_mends_prose() -> None:

@@ -1,6 +1,6 @@
 """Machine code for the inner loops of curation, compiled by numba at the first call: words, their hashes, MinHash.
 
-All arithmetic is on whole numbers, so that every machine gives the same bits. The compiled code is kept in
+All arithmetic here is on whole numbers, so that every machine gives the same bits. The compiled code is kept in
 `NUMBA_CACHE_DIR` if that is set, else in the `__pycache__` beside this file, else in the user's cache folder. Where
 none of them can be written, every process compiles again, which takes some seconds. A full disk there ends the command.
 """
@@ -29,13 +29,18 @@ _P1, _P2, _P3, _P4, _P5 = map(
 """The primes of xxHash64. Source: https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md"""
 
 
-_SOURCE = digest_file(Path(__file__)).removeprefix(DIGEST_PREFIX)[:16]
-"""In the names of the cached files: numba knows a function by its own code alone, not by what it calls."""
+@cache
+def _source(path: str) -> str:
+    """In the names of the cached files: numba knows a function by its own code alone, not by what it calls."""
+    return digest_file(Path(path)).removeprefix(DIGEST_PREFIX)[:16]
 
 
-def _compiled(function: Function) -> Function:
-    """The function as machine code; never with reordered arithmetic, the GIL released while it runs."""
-    function.__qualname__ += f"_{_SOURCE}"
+def compiled(function: Function) -> Function:
+    """The function as machine code; never with reordered arithmetic, the GIL released while it runs.
+
+    Compiled functions that it calls must be in its own module.
+    """
+    function.__qualname__ += f"_{_source(function.__code__.co_filename)}"
     try:
         return cast("Function", numba.njit(cache=True, nogil=True)(function))
     except RuntimeError:  # numba finds no folder for its cache
@@ -53,12 +58,12 @@ def character_classes() -> Bytes:
     return table
 
 
-@_compiled
+@compiled
 def _rotate(value: np.uint64, bits: int) -> np.uint64:
     return (value << np.uint64(bits)) | (value >> np.uint64(64 - bits))
 
 
-@_compiled
+@compiled
 def _read(data: Bytes, at: int, size: int) -> np.uint64:
     value = np.uint64(0)
     for index in range(size):
@@ -66,12 +71,12 @@ def _read(data: Bytes, at: int, size: int) -> np.uint64:
     return value
 
 
-@_compiled
+@compiled
 def _round(state: np.uint64, value: np.uint64) -> np.uint64:
     return _rotate(state + value * _P2, 31) * _P1
 
 
-@_compiled
+@compiled
 def _xxh64(data: Bytes, start: int, end: int) -> np.uint64:
     """XXH64, seed 0, of the bytes [start, end)."""
     at = start
@@ -101,7 +106,7 @@ def _xxh64(data: Bytes, start: int, end: int) -> np.uint64:
     return state ^ (state >> np.uint64(32))
 
 
-@_compiled
+@compiled
 def _code_point(data: Bytes, at: int) -> tuple[np.int64, int]:
     """The code point that starts at a byte of UTF-8, and its bytes."""
     first = np.int64(data[at])
@@ -114,7 +119,7 @@ def _code_point(data: Bytes, at: int) -> tuple[np.int64, int]:
     return point, width
 
 
-@_compiled
+@compiled
 def _which(word: np.uint32, stop_words: npt.NDArray[np.uint32]) -> int:
     """The bit of a stop word; 0 for another word."""
     for number in range(len(stop_words)):
@@ -123,17 +128,17 @@ def _which(word: np.uint32, stop_words: npt.NDArray[np.uint32]) -> int:
     return 0
 
 
-@_compiled
+@compiled
 def scan_words(
     data: Bytes, classes: Bytes, stop_words: npt.NDArray[np.uint32], hashes: Hashes
 ) -> tuple[int, int, int, int]:
-    """Finds the words of a text and, if there is room for them, their hashes.
+    """Finds the words of a text and their hashes.
 
     Args:
         data: the text in lower case, UTF-8 (a lone surrogate in three bytes).
         classes: see `character_classes`.
         stop_words: different words of at most four bytes, each as a little-endian number; at most 32.
-        hashes: takes XXH64 of every word, in order; a length of 0 leaves the hashes out.
+        hashes: takes XXH64 of every word, in order.
 
     Returns:
         Number of words, characters in them, words with a letter, and different stop words.
@@ -151,8 +156,7 @@ def scan_words(
             characters += 1
             letter |= (kind & 2) != 0
         elif start >= 0:
-            if len(hashes):
-                hashes[count] = _xxh64(data, start, at)
+            hashes[count] = _xxh64(data, start, at)
             if at - start <= 4:
                 seen |= _which(np.uint32(_read(data, start, at - start)), stop_words)
             count += 1
@@ -165,25 +169,35 @@ def scan_words(
     return count, characters, alphabetic, distinct
 
 
-@_compiled
-def _run_hash(hashes: Hashes, first: int, length: int, multiplier: np.uint64, mix: np.uint64) -> np.uint64:
-    run = np.uint64(0)
-    for word in range(first, first + length):
-        run = run * multiplier + hashes[word]
+@compiled
+def _power(base: np.uint64, exponent: int) -> np.uint64:
+    result = np.uint64(1)
+    for _ in range(exponent):
+        result *= base
+    return result
+
+
+@compiled
+def _mixed(run: np.uint64, mix: np.uint64) -> np.uint64:
     run = (run ^ (run >> np.uint64(30))) * mix
     return run ^ (run >> np.uint64(27))
 
 
-@_compiled
+@compiled
 def hash_runs(hashes: Hashes, length: int, multiplier: np.uint64, mix: np.uint64) -> Hashes:
     """The hash of every run of `length` words, by the formula of `treering.data.words.run_hashes`."""
     runs = np.empty(max(0, len(hashes) - length + 1), dtype=np.uint64)
-    for first in range(len(runs)):
-        runs[first] = _run_hash(hashes, first, length, multiplier, mix)
+    run, highest = np.uint64(0), _power(multiplier, length)
+    for last in range(len(hashes)):
+        run = run * multiplier + hashes[last]
+        if last >= length:
+            run -= hashes[last - length] * highest
+        if last >= length - 1:
+            runs[last - length + 1] = _mixed(run, mix)
     return runs
 
 
-@_compiled
+@compiled
 def find_run(  # noqa: PLR0917 - numba takes no keywords
     hashes: Hashes,
     length: int,
@@ -196,16 +210,22 @@ def find_run(  # noqa: PLR0917 - numba takes no keywords
 
     `starts[p]` is the index of the first entry whose highest 16 bits are at least p, for p up to 2¹⁶.
     """
-    for first in range(len(hashes) - length + 1):
-        run = _run_hash(hashes, first, length, multiplier, mix)
-        prefix = np.int64(run >> np.uint64(48))
+    run, highest = np.uint64(0), _power(multiplier, length)
+    for last in range(len(hashes)):
+        run = run * multiplier + hashes[last]
+        if last >= length:
+            run -= hashes[last - length] * highest
+        if last < length - 1:
+            continue
+        mixed = _mixed(run, mix)
+        prefix = np.int64(mixed >> np.uint64(48))
         for index in range(starts[prefix], starts[prefix + 1]):
-            if table[index] == run:
+            if table[index] == mixed:
                 return index
     return -1
 
 
-@_compiled
+@compiled
 def drop_repeats(ordered: Hashes) -> Hashes:
     """The different members of a sorted array; the array itself is overwritten."""
     kept = 0
@@ -216,7 +236,7 @@ def drop_repeats(ordered: Hashes) -> Hashes:
     return ordered[:kept].copy()
 
 
-@_compiled
+@compiled
 def lowest_hashes(members: Hashes, multipliers: Hashes, offsets: Hashes, lowest: Hashes) -> None:
     """Lowers `lowest` to the minimum over all members of multiplier · member + offset, modulo 2⁶⁴, for each hash."""
     count, whole = len(multipliers), len(members) // 4 * 4

@@ -7,6 +7,9 @@ import numpy.typing as npt
 
 Hashes = npt.NDArray[np.uint64]
 
+WordCounts = tuple[int, int, int, int]
+"""Number of words, characters in them, words with a letter, and different stop words."""
+
 WORD = re.compile(r"\w+")
 """A word of a text in lower case."""
 
@@ -34,23 +37,15 @@ def word_spans(text: str) -> tuple[list[str], list[tuple[int, int]]]:
 
 def word_hashes(text: str) -> Hashes:
     """XXH64 of every word's UTF-8 bytes, in order: uint64 [num_words]."""
-    return scan(text)[0]
+    return scan(text.lower())[0]
 
 
-def scan(text: str, *, hashed: bool = True) -> tuple[Hashes, tuple[int, int, int, int]]:
-    """The words of a text in one pass of machine code: `word_hashes`, and counts.
-
-    Args:
-        text: the text.
-        hashed: whether the hashes are wanted; without them their array is empty.
-
-    Returns:
-        The hashes; and the number of words, characters in them, words with a letter, and different stop words.
-    """
+def scan(lowered: str) -> tuple[Hashes, WordCounts]:
+    """The words of a text in lower case, in one pass of machine code: `word_hashes`, and counts."""
     from treering.data.compiled import character_classes, scan_words  # noqa: PLC0415 - 0.4 s that an audit never needs
 
-    data = np.frombuffer(text.lower().encode("utf-8", "surrogatepass"), dtype=np.uint8)
-    hashes = np.empty((len(data) + 1) // 2 if hashed else 0, dtype=np.uint64)
+    data = np.frombuffer(lowered.encode("utf-8", "surrogatepass"), dtype=np.uint8)
+    hashes = np.empty((len(data) + 1) // 2, dtype=np.uint64)
     counts = scan_words(data, character_classes(), _STOP_WORDS, hashes)
     return hashes[: counts[0]], counts
 
@@ -79,11 +74,18 @@ def shingles(text: str, length: int) -> Hashes:
 
 def shingle_set(hashes: Hashes, length: int) -> Hashes:
     """`shingles` of a text whose `word_hashes` are known."""
-    from treering.data.compiled import drop_repeats, hash_runs  # noqa: PLC0415 - see scan
+    from treering.data.compiled import drop_repeats  # noqa: PLC0415 - see scan
 
-    runs = hash_runs(hashes, min(length, max(1, len(hashes))), _MULTIPLIER, _MIX)
+    runs = shingle_runs(hashes, length)
     runs.sort()
     return drop_repeats(runs)
+
+
+def shingle_runs(hashes: Hashes, length: int) -> Hashes:
+    """The shingles of a text whose `word_hashes` are known, in their order, with repeats."""
+    from treering.data.compiled import hash_runs  # noqa: PLC0415 - see scan
+
+    return hash_runs(hashes, min(length, max(1, len(hashes))), _MULTIPLIER, _MIX)
 
 
 class RunTable:

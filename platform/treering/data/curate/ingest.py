@@ -14,13 +14,13 @@ import pyarrow as pa
 from treering.config.corpora import DedupConfig
 from treering.data.corpus.table import write_rows
 from treering.data.curate.extract import extract
-from treering.data.curate.filter import failed_rule
+from treering.data.curate.filter import judge
 from treering.data.curate.minhash import MinHasher
 from treering.data.curate.shards import Finished, Shard, begin, finish, finished
 from treering.data.curate.shelf import SignatureWriter
 from treering.data.sources.documents import Intake, RawDocument, id_hash
 from treering.data.sources.raw import read_shard
-from treering.data.words import Hashes, shingles
+from treering.data.words import Hashes, shingle_runs
 from treering.errors import UserError
 
 RAW_SCHEMA = pa.schema(
@@ -133,10 +133,10 @@ def _examine(
     text = extract(document.text, shard.corpus.kind)
     if not text:
         return text, "extract", "empty", None
-    rule = failed_rule(text, shard.rules)
+    rule, words = judge(text, shard.rules)
     if rule is not None:
         return text, "filter", rule, None
-    return text, None, None, hasher.bands(shingles(text, setting.dedup.shingle_words))
+    return text, None, None, hasher.bands(shingle_runs(words, setting.dedup.shingle_words))
 
 
 def _line(document: RawDocument, text: str) -> bytes:

@@ -34,7 +34,7 @@ class MinHasher:
         self._shape = (bands, rows)
 
     def bands(self, shingles: Hashes) -> npt.NDArray[np.uint64]:
-        """Band hashes of a set of shingles: uint64 [bands]; an empty set has zeros."""
+        """Band hashes of a set of shingles, which may repeat: uint64 [bands]; an empty set has zeros."""
         bands, _ = self._shape
         if not len(shingles):
             return np.zeros(bands, dtype=np.uint64)

