@@ -81,6 +81,12 @@ def test_exact_and_near_duplicates_give_way_to_the_first() -> None:
     assert found.cluster.tolist() == [0, 1, 1, 1, 4, 1]
 
 
+def test_documents_without_words_are_compared_with_none() -> None:
+    found = find(["..", "!", "?!", "..", " ".join(passage(1))])
+    assert found.rule.tolist() == [KEPT, KEPT, KEPT, EXACT, KEPT]
+    assert found.num_compared == 0
+
+
 def test_components_are_connected_through_the_middle() -> None:
     base = passage(3, 300)
     texts = [" ".join(base[start : start + 280]) for start in (0, 10, 20)]

@@ -117,9 +117,9 @@ def _name_originals(equal: Iterator[Group], exact: DiskArray) -> None:
 
 
 def _sort_bands(path: Path, first: int, bands: npt.NDArray[np.uint64], exact: DiskArray) -> SortedKeys:
-    """Sorts the bands of one shard, without exact duplicates."""
+    """Sorts the bands of one shard, without exact duplicates, and without documents that have no words, so no bands."""
     numbers = np.arange(first, first + len(bands))
-    distinct = exact.array[first : first + len(bands)] == numbers
+    distinct = (exact.array[first : first + len(bands)] == numbers) & bands.any(axis=1)
     exact.release()
     return SortedKeys.write(path, numbers[distinct], bands[distinct][:, :, None])
 
