@@ -259,10 +259,13 @@ class DecontaminationConfig(Section):
     """Removal of training documents that hold a piece of an evaluation task.
 
     Attributes:
+        rule: `document` drops the whole document; `cut` removes the match and 200 characters on each side, as GPT-3 and
+            MT-NLG do, and keeps the rest as fragments.
         ngram_words: words in an n-gram; 13 is GPT-3's and MT-NLG's.
         tasks: further task files (JSON Lines, relative to the project's root) to keep out of training.
     """
 
+    rule: Literal["document", "cut"] = "document"
     ngram_words: int = Field(13, ge=5)
     tasks: tuple[str, ...] = ()
 

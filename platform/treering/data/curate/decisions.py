@@ -4,6 +4,10 @@ Columns: corpus, id, source, offset, licence (see `data.sources.documents.RawDoc
 text; kept; step and rule that dropped it, null for a kept one; near_duplicate_of (`corpus:id` of the document that is
 kept instead, or of the held-out twin); cluster (`corpus:id` of the first document of its near-duplicate cluster,
 null if an earlier step dropped it); split (`train`, `heldout` or null).
+
+Where decontamination cuts there is a column more, `removed`: what it cut out, as characters [start, end) of the
+extracted text, the task items that match there, and the sha256 of the text that is gone. A document that was cut is
+kept, in fragments (`treering.data.fragments`): what lies between is all of it. Null where nothing was cut.
 """
 
 import pyarrow as pa
@@ -23,6 +27,19 @@ SCHEMA = pa.schema(
         pa.field("cluster", pa.string()),
         pa.field("split", pa.string()),
     ]
+)
+REMOVED = pa.field(
+    "removed",
+    pa.list_(
+        pa.struct(
+            [
+                pa.field("start", pa.int64(), nullable=False),
+                pa.field("end", pa.int64(), nullable=False),
+                pa.field("items", pa.list_(pa.string()), nullable=False),
+                pa.field("digest", pa.string(), nullable=False),
+            ]
+        )
+    ),
 )
 STEPS = ("extract", "filter", "dedup", "heldout", "decontaminate")
 """Steps that drop documents, in their order."""

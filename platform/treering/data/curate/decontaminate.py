@@ -1,11 +1,11 @@
-"""Step decontaminate: training documents that hold an n-gram of an evaluation task are dropped, whole.
+"""Step decontaminate: finds the training documents that hold an n-gram of an evaluation task.
 
 It fails closed: without tasks, with an empty task or with a task that gives no n-gram, curation ends with an error.
-MT-NLG (Smith et al. 2022, arXiv 2201.11990) cuts out the match and 200 characters on each side, and keeps the rest.
-Here the whole document is dropped, so that every training document is a whole document of its source.
+By the rule `document` such a document is dropped, so that every training document is a whole document of its source.
+By the rule `cut` the match is cut out of it (`treering.data.curate.cuts`).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,12 +28,12 @@ class TaskNgrams:
     """The n-grams of all tasks.
 
     Attributes:
-        tables: by n-gram length: the hashes, and the number of the task that each belongs to first.
-        tasks: names of the tasks.
+        tables: by n-gram length: the hashes, and the number of the item that each belongs to first.
+        items: task and id of each item; for an item without an id its row, counted from 1: `row 3`.
     """
 
     tables: dict[int, tuple[RunTable, npt.NDArray[np.int64]]]
-    tasks: tuple[str, ...]
+    items: tuple[tuple[str, str], ...]
 
     @property
     def digest(self) -> str:
@@ -47,8 +47,28 @@ class TaskNgrams:
         for length, (table, owners) in self.tables.items():
             hit = table.find(hashes, length)
             if hit >= 0:
-                return self.tasks[int(owners[hit])]
+                return self.items[int(owners[hit])][0]
         return None
+
+    def matches(self, hashes: Hashes) -> Iterator[tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+        """All n-grams in common with a document: length, first word in the document, and row in the table."""
+        for length, (table, _) in self.tables.items():
+            runs = run_hashes(hashes, length)
+            rows = np.minimum(np.searchsorted(table.hashes, runs), len(table.hashes) - 1)
+            first = np.flatnonzero(table.hashes[rows] == runs)
+            yield length, first, rows[first]
+
+    def without(self, rows: Iterable[tuple[int, int]]) -> "TaskNgrams":
+        """The n-grams without some, each given as its length and its row in the table."""
+        left = {length: np.ones(len(owners), np.bool_) for length, (_, owners) in self.tables.items()}
+        for length, row in rows:
+            left[length][row] = False
+        tables = {
+            length: (RunTable(table.hashes[left[length]]), owners[left[length]])
+            for length, (table, owners) in self.tables.items()
+            if left[length].any()
+        }
+        return TaskNgrams(tables, self.items)
 
 
 def task_ngrams(paths: Sequence[Path], length: int) -> TaskNgrams:
@@ -65,11 +85,14 @@ def task_ngrams(paths: Sequence[Path], length: int) -> TaskNgrams:
         UserError: a task's file is missing, empty, unreadable or gives no n-gram.
     """
     found: dict[int, dict[int, int]] = {}
-    for number, path in enumerate(paths):
+    items: list[tuple[str, str]] = []
+    for path in paths:
         before = sum(map(len, found.values()))
         num_rows = 0
         for row in task_rows(path):
             num_rows += 1
+            number = len(items)
+            items.append((path.stem, str(row.get("id", f"row {num_rows}"))))
             for key, text in row_texts(row):
                 hashes = word_hashes(text)
                 size = min(length, len(hashes))
@@ -89,7 +112,7 @@ def task_ngrams(paths: Sequence[Path], length: int) -> TaskNgrams:
     for size, owners in sorted(found.items()):
         table = np.array(sorted(owners), dtype=np.uint64)
         tables[size] = (RunTable(table), np.array([owners[run] for run in table.tolist()], dtype=np.int64))
-    return TaskNgrams(tables, tuple(path.stem for path in paths))
+    return TaskNgrams(tables, tuple(items))
 
 
 def task_rows(path: Path) -> Iterator[dict[str, Any]]:

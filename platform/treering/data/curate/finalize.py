@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from treering.data.corpus.table import read_rows, write_rows
-from treering.data.curate.decisions import SCHEMA
+from treering.data.curate.cuts import CutDocument, Fragment
+from treering.data.curate.decisions import REMOVED, SCHEMA
 from treering.data.curate.decontaminate import TaskNgrams
 from treering.data.curate.dedup import EXACT, KEPT
 from treering.data.curate.heldout import TwinIndex
-from treering.data.curate.library import Library
+from treering.data.curate.library import Library, Training
 from treering.data.curate.seeded_hash import keys
 from treering.data.curate.shards import Finished
-from treering.data.curate.shelf import Shelf
+from treering.data.curate.shelf import DIGEST_BYTES, Shelf
+from treering.data.fragments import fragment_id
 from treering.data.words import shingle_set, word_hashes
 
 SPLITS = ("train", "heldout")
@@ -39,6 +41,7 @@ class Decisions:
         original: number of the document that is kept instead, over all corpora: int64 [n].
         cluster: number of the first document of its cluster: int64 [n].
         late: what `check_shard` dropped, by place in the corpus.
+        cuts: documents that were cut, by place in the corpus; None where decontamination does not cut.
     """
 
     corpus: int
@@ -47,6 +50,7 @@ class Decisions:
     original: npt.NDArray[np.int64]
     cluster: npt.NDArray[np.int64]
     late: dict[int, Drop]
+    cuts: dict[int, CutDocument] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,19 +81,6 @@ class Checks:
         return None if task is None else ("decontaminate", task, None)
 
 
-@dataclass(frozen=True, slots=True)
-class Training:
-    """The training documents of a shard.
-
-    Attributes:
-        shard: where they are.
-        places: in the shard: int64 [n].
-    """
-
-    shard: Finished
-    places: npt.NDArray[np.int64]
-
-
 def check_shard(checks: Checks, training: Training) -> dict[int, Drop]:
     """Which training documents of a shard are dropped, by their place in the shard."""
     shelf = Shelf(training.shard.shelf, training.shard.signatures.ends)
@@ -117,38 +108,74 @@ class Writing:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Counts of the last pass: documents and characters by split, documents dropped by (step, rule)."""
+    """Counts of the last pass.
+
+    Attributes:
+        documents: raw documents by split.
+        characters: by split.
+        dropped: documents by (step, rule).
+        cut: documents that were cut, the fragments that are left of them, and characters that are gone; None where
+            decontamination does not cut.
+    """
 
     documents: dict[str, int]
     characters: dict[str, int]
     dropped: dict[tuple[str, str], int]
+    cut: dict[str, int] | None
 
 
 def write_corpus(writing: Writing, decisions: Decisions) -> Written:
     """Writes the documents that are left of one corpus, shuffled, and the decision about each raw document."""
     library, name = Library(writing.names, writing.shards), writing.names[decisions.corpus]
-    first = library.first(decisions.corpus, 0)
-    digests = np.concatenate([shard.signatures.digests[:] for shard in writing.shards[decisions.corpus]])
-    order = np.argsort(keys(writing.seed, "shuffle", digests), kind="stable").tolist()
+    first, count = library.first(decisions.corpus, 0), len(decisions.rule)
     kept = decisions.rule == KEPT
-    members = {split: kept & (decisions.heldout == (split == "heldout")) for split in SPLITS}
     split_of = {
-        index: split for split in SPLITS for index in order if members[split][index] and index not in decisions.late
+        index: split
+        for split in SPLITS
+        for index in np.flatnonzero(kept & (decisions.heldout == (split == "heldout"))).tolist()
+        if index not in decisions.late
     }
-    documents, characters = Counter(split_of.values()), Counter[str]()
+    cuts = {index: each for index, each in (decisions.cuts or {}).items() if index not in decisions.late}
+    fragments = [(index, fragment) for index, each in sorted(cuts.items()) for fragment in each.fragments]
+    order = _shuffled(writing, decisions.corpus, [fragment for _, fragment in fragments])
+    characters = Counter[str]()
     for split in SPLITS:
         with (writing.out / split / f"{name}.jsonl").open("w", encoding="utf-8") as file:
-            for index in (index for index, its in split_of.items() if its == split):
+            for place in order:
+                index, fragment = (place, None) if place < count else fragments[place - count]
+                if split_of.get(index) != split or (fragment is None and index in cuts):
+                    continue
                 row = library.document(first + index)
+                if fragment is not None:
+                    row["id"] = fragment_id(row["id"], fragment.start, fragment.end)
+                    row["text"] = row["text"][fragment.start : fragment.end]
                 characters[split] += len(row["text"])
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
     dropped: Counter[tuple[str, str]] = Counter()
     rows = _decisions(library, decisions, split_of, dropped)
-    write_rows(writing.out / "decisions" / f"{name}.parquet", rows, SCHEMA)
+    schema = SCHEMA if decisions.cuts is None else SCHEMA.append(REMOVED)
+    write_rows(writing.out / "decisions" / f"{name}.parquet", rows, schema)
     library.close()
+    documents = Counter(split_of.values())
+    cut = {
+        "documents": len(cuts),
+        "fragments": len(fragments),
+        "characters": sum(gone.end - gone.start for each in cuts.values() for gone in each.removed),
+    }
     return Written(
-        {split: documents[split] for split in SPLITS}, {split: characters[split] for split in SPLITS}, dict(dropped)
+        {split: documents[split] for split in SPLITS},
+        {split: characters[split] for split in SPLITS},
+        dict(dropped),
+        None if decisions.cuts is None else cut,
     )
+
+
+def _shuffled(writing: Writing, corpus: int, fragments: Sequence[Fragment]) -> list[int]:
+    """The order of a corpus's documents and, numbered behind them, of its fragments."""
+    digests = [shard.signatures.digests[:] for shard in writing.shards[corpus]]
+    digests.append(np.frombuffer(b"".join(each.key for each in fragments), np.uint8).reshape(-1, DIGEST_BYTES))
+    order: list[int] = np.argsort(keys(writing.seed, "shuffle", np.concatenate(digests)), kind="stable").tolist()
+    return order
 
 
 def _decisions(
@@ -172,6 +199,8 @@ def _decisions(
                     row["step"], row["rule"], row["near_duplicate_of"] = decisions.late[index]
                 else:
                     row["kept"], row["split"] = True, split_of[index]
+                if decisions.cuts is not None and index in decisions.cuts:
+                    row["removed"] = [asdict(each) for each in decisions.cuts[index].removed]
                 if row["step"]:
                     dropped[row["step"], row["rule"]] += 1
             yield row

@@ -1,10 +1,12 @@
 """The documents of all shelves under one numbering, in order of the corpora's priority and of their shards."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from treering.data.curate.shards import Finished
 from treering.data.curate.shelf import Shelf
@@ -13,6 +15,19 @@ _MAX_OPEN = 64
 """Shelves that are open at a time: a process may hold some hundreds of files, and a corpus may have more shards."""
 
 _NAMES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """The training documents of a shard.
+
+    Attributes:
+        shard: where they are.
+        places: in the shard: int64 [n].
+    """
+
+    shard: Finished
+    places: npt.NDArray[np.int64]
 
 
 class Library:

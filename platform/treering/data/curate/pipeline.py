@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from treering.config.canonical import canonical_json
 from treering.config.corpora import CorpusConfig, CurationConfig
-from treering.data.curate.decontaminate import task_ngrams
+from treering.data.curate.cuts import MAX_DOCUMENTS, CutDocument, cut_contaminated
+from treering.data.curate.decontaminate import TaskNgrams, task_ngrams
 from treering.data.curate.dedup import KEPT, find_duplicates
 from treering.data.curate.engines import Engine, engine_for
 from treering.data.curate.finalize import (
@@ -24,7 +25,6 @@ from treering.data.curate.finalize import (
     Checks,
     Decisions,
     Drop,
-    Training,
     Writing,
     check_shard,
     write_corpus,
@@ -32,7 +32,7 @@ from treering.data.curate.finalize import (
 from treering.data.curate.heldout import TwinIndex, choose_heldout
 from treering.data.curate.ingest import Setting
 from treering.data.curate.intake import Taken, take_corpora
-from treering.data.curate.library import Library
+from treering.data.curate.library import Library, Training
 from treering.data.curate.shards import SHARD_BYTES, clear_unfinished
 from treering.data.curate.summary import parents, summary
 from treering.data.curate.tasks import write_tasks
@@ -199,10 +199,18 @@ def _curate(  # noqa: PLR0917 - the stage's own inner half
         start = library.first(number, shard) - library.first(number, 0)
         late[number].update({start + index: drop for index, drop in drops.items()})
         progress("decontaminate", count, len(training))
+    cutting = config.decontamination.rule == "cut"
+    cuts = _cut(engine, ngrams, library, late, say) if cutting else [None for _ in names]
 
     decisions = [
         Decisions(
-            index, duplicates.rule[here], heldout[here], duplicates.original[here], duplicates.cluster[here], drops
+            index,
+            duplicates.rule[here],
+            heldout[here],
+            duplicates.original[here],
+            duplicates.cluster[here],
+            drops,
+            cuts[index],
         )
         for index, drops in enumerate(late)
         for here in [slice(library.starts[index], library.starts[index + 1])]
@@ -214,6 +222,8 @@ def _curate(  # noqa: PLR0917 - the stage's own inner half
         if not documents["train"]:
             raise UserError(f"corpus {name}: no document is left to train on after decontamination; give it more text")
         say(f"decontaminate    {name}: {documents['train']:,} documents to train on, {documents['heldout']:,} held out")
+        if each.cut is not None:
+            say(f"                 {each.cut['documents']:,} were cut, into {each.cut['fragments']:,} fragments")
     library.close()
 
     result = summary(names, taken, written, num_items)
@@ -221,6 +231,39 @@ def _curate(  # noqa: PLR0917 - the stage's own inner half
     for corpus, steps in zip(corpora, parents(corpora, config, taken, written, ngrams.digest), strict=True):
         write_durably(out / "provenance" / f"{corpus.name}.json", canonical_json(steps) + "\n")
     return result
+
+
+def _cut(
+    engine: Engine, ngrams: TaskNgrams, library: Library, late: list[dict[int, Drop]], say: Say
+) -> list[dict[int, CutDocument]]:
+    """Cuts the documents that decontamination would drop; in `late` stay those of which too little is left.
+
+    Returns:
+        Documents that were cut, by corpus and place in it.
+    """
+    found = [
+        {index: drops.pop(index) for index, (step, _, _) in list(drops.items()) if step == "decontaminate"}
+        for drops in late
+    ]
+    training, starts = [], []
+    for corpus, shards in enumerate(library.shards):
+        contaminated = np.array(sorted(found[corpus]), dtype=np.int64)
+        for place, shard in enumerate(shards):
+            start = library.first(corpus, place) - library.first(corpus, 0)
+            here = contaminated[(contaminated >= start) & (contaminated < start + len(shard.signatures))] - start
+            if len(here):
+                training.append(Training(shard, here))
+                starts.append((corpus, start))
+    done, num_common = cut_contaminated(engine, ngrams, training)
+    cuts: list[dict[int, CutDocument]] = [{} for _ in late]
+    for (corpus, start), each in zip(starts, done, strict=True):
+        for place, document in sorted(each.items()):
+            cuts[corpus][start + place] = document
+            if document.dropped_by is not None:
+                late[corpus][start + place] = ("decontaminate", document.dropped_by, None)
+    if num_common:
+        say(f"decontaminate    {num_common:,} n-grams of tasks ignored: more than {MAX_DOCUMENTS} documents hold each")
+    return cuts
 
 
 def _training(library: Library, kept: npt.NDArray[np.bool_], heldout: npt.NDArray[np.bool_]) -> list[Training]:

@@ -5,6 +5,7 @@ from typing import Any
 
 from treering.config.canonical import digest_json
 from treering.config.corpora import CorpusConfig, CurationConfig
+from treering.data.curate import cuts
 from treering.data.curate.decisions import STEPS
 from treering.data.curate.finalize import Written
 from treering.data.curate.intake import Taken
@@ -25,6 +26,7 @@ def summary(
             "dropped": dropped,
             "documents": after.documents,
             "characters": after.characters,
+            **({} if after.cut is None else {"cut": after.cut}),
         }
         total["documents"] += int(before.intake["documents"] or 0)
         for split, count in after.documents.items():
@@ -59,7 +61,11 @@ def parents(
             "filter": rules,
             "dedup": config.dedup.model_dump(mode="json"),
             "heldout": {**config.heldout.model_dump(mode="json"), "seed": config.seed},
-            "decontaminate": {"ngram_words": config.decontamination.ngram_words, "tasks": tasks},
+            "decontaminate": {
+                "ngram_words": config.decontamination.ngram_words,
+                "tasks": tasks,
+                **({} if after.cut is None else {**cuts.PARAMETERS, "cut": after.cut}),
+            },
         }
         inputs = {**before.digests, "dedup": everything, "heldout": everything, "decontaminate": everything}
         left, steps = int(before.intake["documents"] or 0), []
