@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from treering.audit.corpora.catalog import Catalog, agree
 from treering.audit.report import Gap, Level
 from treering.data.corpus.corpus import Corpus
+from treering.data.fragments import FRAGMENT
 from treering.errors import EvidenceError, UserError
 
 _KINDS: Final[tuple[Literal["source", "licence"], ...]] = ("source", "licence")
@@ -75,9 +76,11 @@ class Matcher:
 
     Args:
         selectors: by id, source or licence; numbers are no matter of a table's columns.
+        cut: whether the table has fragments; the id of a document then means its fragments too.
     """
 
-    def __init__(self, selectors: Iterable[Selector]) -> None:
+    def __init__(self, selectors: Iterable[Selector], *, cut: bool = False) -> None:
+        self._cut = cut
         self._ids: dict[str, list[Selector]] = {}
         self._others: list[Selector] = []
         for selector in selectors:
@@ -93,11 +96,13 @@ class Matcher:
         """Selectors that mean rows of a batch, and which rows, ascending; by id whatever the corpus."""
         if self._ids:
             by_id: dict[Selector, list[int]] = {}
-            at = np.flatnonzero(pc.is_in(batch["id"], self._wanted))
-            for position, name in zip(at.tolist(), batch["id"].take(pa.array(at)).to_pylist(), strict=True):
-                for selector in self._ids[name]:
-                    by_id.setdefault(selector, []).append(position)
-            yield from ((selector, np.array(found, dtype=np.int64)) for selector, found in by_id.items())
+            ids = batch["id"]
+            for names in (ids, pc.replace_substring_regex(ids, FRAGMENT, "")) if self._cut else (ids,):
+                at = np.flatnonzero(pc.is_in(names, self._wanted))
+                for position, name in zip(at.tolist(), names.take(pa.array(at)).to_pylist(), strict=True):
+                    for selector in self._ids[name]:
+                        by_id.setdefault(selector, []).append(position)
+            yield from ((selector, np.unique(np.array(found, np.int64))) for selector, found in by_id.items())
         for selector in self._others:
             found = np.flatnonzero(_mask(selector, batch))
             if len(found):
@@ -130,7 +135,7 @@ def find_documents(
             number = np.array([int(selector.value)], dtype=np.int64)
             catalog.documents(corpus, number)
             found[selector] = [number]
-    matcher = Matcher(mine)
+    matcher = Matcher(mine, cut=_is_cut(corpus))
     for first, batch in corpus.batches(*matcher.columns, "tokens") if matcher.columns else ():
         lengths: NDArray[np.int64] | None = None
         for selector, at in matcher.hits(batch):
@@ -139,6 +144,11 @@ def find_documents(
             agree(corpus, first + at, lengths[at], batch["tokens"].take(pa.array(at)))
             found.setdefault(selector, []).append(first + at)
     return {selector: np.concatenate(parts) for selector, parts in found.items()}
+
+
+def _is_cut(corpus: Corpus) -> bool:
+    """Whether decontamination cut the corpus's documents, by its manifest."""
+    return any(step.get("parameters", {}).get("rule") == "cut" for step in corpus.manifest.get("curation", ()))
 
 
 def find_readable(

@@ -22,6 +22,7 @@ from treering.audit.documents.exposure_index import corpora_of, find_exposures, 
 from treering.audit.documents.readers import lost_runs, recover_ancestries
 from treering.audit.documents.selection import Matcher, Selector, find_readable
 from treering.audit.report import Gap, messages
+from treering.data.fragments import document_id
 from treering.errors import EvidenceError, UserError
 from treering.files import read_text, reason
 from treering.progress import Progress, quiet
@@ -186,13 +187,13 @@ def takedown(
 
 
 def _by_id(selector: Selector, catalog: Catalog) -> Selector:
-    """The same by id and the corpus's name, as curation knows documents."""
+    """The same by id and the corpus's name, as curation knows documents; for a fragment its document."""
     for corpus in catalog.corpora.values():
         if selector.corpus and selector.is_about(corpus):
             if selector.kind == "document":
-                return Selector("document", selector.value, corpus.name)
+                return Selector("document", document_id(selector.value), corpus.name)
             if int(selector.value) < corpus.num_documents:
-                return Selector("document", corpus.document(int(selector.value))["id"], corpus.name)
+                return Selector("document", document_id(corpus.document(int(selector.value))["id"]), corpus.name)
     return selector
 
 
