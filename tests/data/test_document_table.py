@@ -3,6 +3,7 @@
 import random
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from treering.data.corpus import document_table
@@ -10,7 +11,7 @@ from treering.data.corpus.corpus import BIN, DOCUMENTS, IDX, MANIFEST, Corpus, t
 from treering.data.corpus.document_table import DOCUMENT_SCHEMA, DocumentTable
 from treering.data.corpus.indexed import index_bytes
 from treering.data.corpus.manifest import SCHEMA_VERSION, describe_file, write_manifest
-from treering.data.corpus.table import write_rows
+from treering.data.corpus.table import write_rows, write_tables
 from treering.errors import EvidenceError
 
 LENGTHS = [1 + number * 7 % 11 for number in range(100)]
@@ -19,7 +20,7 @@ LENGTHS = [1 + number * 7 % 11 for number in range(100)]
 @pytest.fixture
 def corpus(tmp_path, monkeypatch):
     """A corpus of 100 documents in row groups of 7."""
-    monkeypatch.setattr("treering.data.corpus.table._ROW_GROUP", 7)
+    monkeypatch.setattr("treering.data.corpus.table.TABLE_ROWS", 7)
     tokens = np.arange(sum(LENGTHS), dtype="<u2")
     parts = np.split(tokens, np.cumsum(LENGTHS)[:-1])
     rows = [
@@ -38,6 +39,16 @@ def corpus(tmp_path, monkeypatch):
     }  # fmt: skip
     write_manifest(tmp_path / MANIFEST, content)
     return Corpus.open(tmp_path), rows
+
+
+def test_row_groups_do_not_depend_on_how_rows_come(corpus, tmp_path):
+    opened, rows = corpus
+    whole = pa.Table.from_pylist(rows, schema=DOCUMENT_SCHEMA)
+    for parts in ([100], [1] * 100, [0, 13, 14, 0, 15, 58]):
+        ends = np.cumsum(parts)
+        tables = (whole.slice(end - size, size) for end, size in zip(ends.tolist(), parts, strict=True))
+        assert write_tables(tmp_path / "again.parquet", tables, DOCUMENT_SCHEMA) == 100
+        assert (tmp_path / "again.parquet").read_bytes() == (opened.directory / DOCUMENTS).read_bytes()
 
 
 def test_rows_and_columns_are_those_that_were_written(corpus, monkeypatch):

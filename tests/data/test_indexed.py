@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from treering.data.corpus import index_writer
+from treering.data.corpus.index_writer import IndexWriter
 from treering.data.corpus.indexed import SequenceIndex, TokenFile, index_bytes, index_document, read_sequence_lengths
 from treering.data.corpus.mapped_offsets import MappedOffsets
 from treering.errors import EvidenceError
@@ -32,6 +34,20 @@ def test_an_error_names_its_file_and_what_was_found(tmp_path: Path) -> None:
     with pytest.raises(EvidenceError, match="found header b'XMIDIDX") as caught:
         TokenFile.open(bin_path, idx_path)
     assert (caught.value.file, caught.value.found) == (idx_path, b"XMIDIDX\x00\x00")
+
+
+@pytest.mark.parametrize("width", [2, 4])
+@pytest.mark.parametrize("parts", [[], [0], [1], [3, 0, 4], [8], [9, 7]])
+def test_an_index_written_by_blocks_is_the_whole_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: list[int], width: int
+) -> None:
+    monkeypatch.setattr(index_writer, "_BLOCK", 4)
+    lengths = np.random.default_rng(0).integers(0, 1 << 31, sum(parts), np.int32)
+    with IndexWriter(tmp_path / "a.idx", width) as index:
+        for part in np.split(lengths, np.cumsum(parts)[:-1]):
+            index.add(part)
+    assert (tmp_path / "a.idx").read_bytes() == index_bytes(lengths, width)
+    assert (index.num_documents, index.num_tokens) == (len(lengths), int(lengths.sum(dtype=np.int64)))
 
 
 def test_round_trip(tmp_path: Path) -> None:

@@ -33,8 +33,8 @@ STAGE_SOURCES: Final[dict[str, tuple[str, ...]]] = {
     "tokenize": tuple(
         f"{_CORPUS}/{name}.py"
         for name in (
-            *("corpus", "index_header", "indexed", "manifest", "own_tokenizer", "own_tokens", "sentencepiece_model"),
-            *("table", "tokenize", "tokenizer", "write"),
+            *("corpus", "encode", "index_header", "index_writer", "indexed", "manifest", "own_tokenizer", "own_tokens"),
+            *("sentencepiece_model", "table", "tokenize", "tokenizer", "write"),
         )
     ),
     "blend": ("platform/treering/data/blend/corpora.py",),

@@ -1,5 +1,6 @@
 """Parquet tables, written and read a row group at a time."""
 
+import itertools
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,22 +10,34 @@ import pyarrow.parquet as pq
 
 from treering.files import check_regular
 
-_ROW_GROUP = 8192
+TABLE_ROWS = 8192
+"""Rows of a row group."""
 
 
 def write_rows(path: Path, rows: Iterable[dict[str, Any]], schema: pa.Schema) -> int:
     """Streams rows into a Parquet file and returns their number; equal rows give equal bytes."""
+    remaining = iter(rows)
+    groups = iter(lambda: list(itertools.islice(remaining, TABLE_ROWS)), [])
+    return write_tables(path, (pa.Table.from_pylist(group, schema=schema) for group in groups), schema)
+
+
+def write_tables(path: Path, tables: Iterable[pa.Table], schema: pa.Schema) -> int:
+    """Streams tables into a Parquet file and returns the number of rows.
+
+    Row groups do not depend on how the rows are spread over the tables: equal rows give equal bytes.
+    """
     count = 0
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-        group: list[dict[str, Any]] = []
-        for row in rows:
-            group.append(row)
-            count += 1
-            if len(group) == _ROW_GROUP:
-                writer.write_table(pa.Table.from_pylist(group, schema=schema))
-                group = []
-        if group or not count:
-            writer.write_table(pa.Table.from_pylist(group, schema=schema))
+        waiting = schema.empty_table()
+        for table in tables:
+            waiting = pa.concat_tables([waiting, table])
+            while len(waiting) >= TABLE_ROWS:
+                writer.write_table(waiting.slice(0, TABLE_ROWS).combine_chunks())
+                waiting = waiting.slice(TABLE_ROWS)
+                count += TABLE_ROWS
+        if len(waiting) or not count:
+            writer.write_table(waiting.combine_chunks())
+            count += len(waiting)
     return count
 
 
@@ -32,5 +45,5 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
     """Yields the rows of a Parquet file."""
     check_regular(path)
     with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(batch_size=_ROW_GROUP):
+        for batch in file.iter_batches(batch_size=TABLE_ROWS):
             yield from batch.to_pylist()

@@ -15,10 +15,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from treering.config.canonical import digest_file
 from treering.config.corpora import CorpusConfig, CurationConfig, TokenizerConfig
+from treering.data.corpus.encode import encoder
 from treering.data.corpus.own_tokenizer import read_own_tokenizer
 from treering.data.corpus.own_tokens import SPLITS, write_own_tokens
 from treering.data.corpus.sentencepiece_model import MARK, SentencePieceTokenizer, embedded_model
@@ -43,7 +45,7 @@ def read_documents(path: Path) -> Iterator[dict[str, Any]]:
     try:
         with open_regular(path) as file:
             for line in file:
-                yield json.loads(line)
+                yield orjson.loads(line)
     except FileNotFoundError:
         raise UserError(f"{path} does not exist, expected the curated documents; run `treering curate` first") from None
     except ValueError as error:
@@ -170,16 +172,19 @@ def write_corpus(
     Raises:
         UserError: the corpus has no document, or a document is empty.
     """
+    return write_tokens(directory, _tokenized(documents, tokenizer, end_of_document, about["name"]), about, width=width)
 
-    def tokenized() -> Iterator[tuple[dict[str, Any], npt.NDArray[Any]]]:
-        remaining = iter(documents)
-        while batch := list(itertools.islice(remaining, _BATCH)):
-            for row, encoding in zip(batch, tokenizer.encode_batch_fast([row["text"] for row in batch]), strict=True):
-                if not encoding.ids:
-                    raise UserError(f"corpus {about['name']}: document {row['id']!r} is empty, expected text")
-                yield row, np.array([*encoding.ids, end_of_document])
 
-    return write_tokens(directory, tokenized(), about, width=width)
+def _tokenized(
+    documents: Iterable[dict[str, Any]], tokenizer: TextTokenizer, end_of_document: int, corpus: str
+) -> Iterator[tuple[dict[str, Any], npt.NDArray[np.uint32]]]:
+    encode = encoder(tokenizer)
+    remaining = iter(documents)
+    while batch := list(itertools.islice(remaining, _BATCH)):
+        for row, tokens in zip(batch, encode([row["text"] for row in batch]), strict=True):
+            if not len(tokens):
+                raise UserError(f"corpus {corpus}: document {row['id']!r} is empty, expected text")
+            yield row, np.append(tokens, np.uint32(end_of_document))
 
 
 def tokenize(

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 class TextTokenizer(Protocol):
     """What is asked of a tokenizer that cuts text; encodings have their tokens in `ids`."""
 
+    def __hash__(self) -> int:
+        """Of the object."""
+
     def encode(self, text: str, /) -> Any:
         """The tokens of a text."""
 

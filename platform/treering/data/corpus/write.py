@@ -1,18 +1,22 @@
 """Writes one corpus directory: tokens, index, document table and manifest, one document at a time."""
 
+import itertools
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from treering.data.corpus.corpus import BIN, DOCUMENTS, IDX, MANIFEST, token_digest
 from treering.data.corpus.document_table import DOCUMENT_SCHEMA
-from treering.data.corpus.indexed import index_bytes
+from treering.data.corpus.index_writer import IndexWriter
 from treering.data.corpus.manifest import SCHEMA_VERSION, describe_file, write_manifest
-from treering.data.corpus.table import write_rows
+from treering.data.corpus.table import TABLE_ROWS, write_tables
 from treering.errors import UserError
+
+_BUFFER_BYTES: Final = 1 << 20
 
 
 def write_tokens(
@@ -34,28 +38,30 @@ def write_tokens(
         UserError: there is no document.
     """
     directory.mkdir(parents=True)
-    lengths: list[int] = []
-    with (directory / BIN).open("wb") as file:
+    with (directory / BIN).open("wb", _BUFFER_BYTES) as file, IndexWriter(directory / IDX, width) as index:
 
-        def rows() -> Iterator[dict[str, Any]]:
-            for row, found in documents:
-                tokens = found.astype(f"<u{width}")
-                file.write(tokens.tobytes())
-                lengths.append(len(tokens))
-                described = {key: row[key] for key in ("id", "source", "offset", "licence")}
-                yield {**described, "tokens": len(tokens), "digest": token_digest(tokens)}
+        def rows() -> Iterator[tuple[Any, ...]]:
+            for row, tokens in documents:
+                file.write(tokens.astype(f"<u{width}").tobytes())
+                yield row["id"], row["source"], row["offset"], row["licence"], len(tokens), token_digest(tokens)
 
-        write_rows(directory / DOCUMENTS, rows(), DOCUMENT_SCHEMA)
-    if not lengths:
+        def tables() -> Iterator[pa.Table]:
+            remaining = rows()
+            while part := list(itertools.islice(remaining, TABLE_ROWS)):
+                columns = dict(zip(DOCUMENT_SCHEMA.names, zip(*part, strict=True), strict=True))
+                index.add(np.array(columns["tokens"], dtype=np.int32))
+                yield pa.table(columns, schema=DOCUMENT_SCHEMA)
+
+        write_tables(directory / DOCUMENTS, tables(), DOCUMENT_SCHEMA)
+    if not index.num_documents:
         raise UserError(f"corpus {about['name']}: found 0 documents, expected at least 1; run `treering curate` first")
-    (directory / IDX).write_bytes(index_bytes(np.array(lengths, dtype=np.int32), width))
     return write_manifest(
         directory / MANIFEST,
         {
             **about,
             "schema_version": SCHEMA_VERSION,
-            "num_documents": len(lengths),
-            "num_tokens": sum(lengths),
+            "num_documents": index.num_documents,
+            "num_tokens": index.num_tokens,
             "token_width_bytes": width,
             "files": {name: describe_file(directory / name) for name in (BIN, IDX, DOCUMENTS)},
         },

@@ -1,0 +1,118 @@
+r"""Text becomes tokens, as the library `tokenizers` cuts it, and several times as fast where a text is mostly words.
+
+A byte-level BPE cuts a text into words by GPT-2's pattern, and then each word alone into tokens. So it is enough that
+the library sees each word once. The library tells nobody quickly where its words end; but a text can be cut, by a
+simpler pattern, at places where every word ends for sure:
+
+| such a place is                                                              | since                            |
+| ---------------------------------------------------------------------------- | -------------------------------- |
+| after a contraction ('s, 't, 're, 've, 'm, 'll, 'd) that begins at such a place | GPT-2's pattern tries these first |
+| between ASCII letters, ASCII digits and other printable ASCII                | no word holds two of these kinds |
+| before the last of several spaces or line ends that something printable follows | GPT-2's `\s+(?!\S)`           |
+| after a line end that something printable follows                            | a word begins with a space alone |
+| before a space or line end that follows something else                       | a word has it at its begin alone |
+
+A piece between two such places holds one word or several whole ones, and is cut alone as within its text. Pieces with
+other letters than ASCII's reach from such a place to the next space; the library decides what is a letter there.
+
+Source: GPT-2's `encoder.py`, and `ByteLevel` of `tokenizers` 0.23: `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+|
+?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from treering.data.corpus.sentencepiece_model import SentencePieceTokenizer
+from treering.data.corpus.tokenizer import TextTokenizer
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+Tokens = npt.NDArray[np.uint32]
+
+PIECES: Final = re.compile(
+    r"'(?:[stmd]|re|ve|ll)"
+    r"| ?[A-Za-z]+(?![A-Za-z]|[^\x00-\x7f])"
+    r"| ?[0-9]+(?![0-9]|[^\x00-\x7f])"
+    r"| ?[!-/:-@\[-`{-~]+(?=[A-Za-z0-9 \n\r\t]|\Z)"
+    r"|[ \n\r\t]+(?=[ \n\r\t][!-~]|\Z)"
+    r"|[\n\r\t](?=[!-~])"
+    r"|[\s\S]*?[^\s\u180e](?=[ \n\r\t])"
+    r"|[\s\S]+"
+)
+"""The pieces of a text. U+180E is a space by older versions of Unicode."""
+
+_MOST_BYTES: Final = 1 << 27
+"""Most memory for the tokens of known pieces, about."""
+_ENTRY_BYTES: Final = 200
+
+
+class _Encoder:
+    """Cuts texts with the library alone."""
+
+    def __init__(self, tokenizer: TextTokenizer) -> None:
+        self._tokenizer = tokenizer
+
+    def __call__(self, texts: Sequence[str]) -> Iterator[Tokens]:
+        """The tokens of each text: uint32 [tokens of it]."""
+        for encoding in self._tokenizer.encode_batch_fast(texts):
+            yield np.array(encoding.ids, dtype=np.uint32)
+
+
+class _WordEncoder(_Encoder):
+    """Keeps the tokens of the pieces that it met. Where these become too many it begins anew."""
+
+    def __init__(self, tokenizer: TextTokenizer) -> None:
+        super().__init__(tokenizer)
+        self._known: dict[str, bytes] = {}
+        self._num_bytes = 0
+
+    def __call__(self, texts: Sequence[str]) -> Iterator[Tokens]:
+        for text in texts:
+            pieces = PIECES.findall(text)
+            try:
+                tokens = b"".join(map(self._known.__getitem__, pieces))
+            except KeyError:
+                self._learn(pieces)
+                tokens = b"".join(map(self._known.__getitem__, pieces))
+            yield np.frombuffer(tokens, dtype=np.uint32)
+
+    def _learn(self, pieces: list[str]) -> None:
+        if self._num_bytes > _MOST_BYTES:
+            self._known.clear()
+            self._num_bytes = 0
+        new = list(set(pieces).difference(self._known))
+        for piece, tokens in zip(new, super().__call__(new), strict=True):
+            self._known[piece] = tokens.tobytes()
+            self._num_bytes += _ENTRY_BYTES + len(piece) + tokens.nbytes
+
+
+@lru_cache(maxsize=1)
+def encoder(tokenizer: TextTokenizer) -> _Encoder:
+    """The fastest way to cut texts with a tokenizer; the tokens are the library's own.
+
+    The last encoder is kept, with the pieces that it knows.
+
+    Args:
+        tokenizer: as `tokenize.load_tokenizer` gives it.
+    """
+    if isinstance(tokenizer, SentencePieceTokenizer):
+        return _Encoder(tokenizer)
+    found = json.loads(cast("Tokenizer", tokenizer).to_str())
+    words, model = found["pre_tokenizer"] or {}, found["model"]
+    by_words = (
+        words.get("type") == "ByteLevel"
+        and words.get("use_regex")
+        and not words.get("add_prefix_space")
+        and found["normalizer"] is None
+        and all(token["special"] for token in found["added_tokens"])
+        and model["type"] == "BPE"
+        and not model.get("dropout")
+    )
+    return _WordEncoder(tokenizer) if by_words else _Encoder(tokenizer)
