@@ -13,6 +13,8 @@ Reads the raw corpora of a project and measures, in one process each and in turn
   with the same bands, rows and words in a shingle. Without the package its figures are left out;
 - `whole`: the stage `curate`, reading of the sources and start of its workers included.
 
+Then it runs the stage once more, in this process, and says how the time divides over the steps.
+
 Extraction comes before the first two and is not in their time. Rates count the bytes of the raw text in every row.
 """
 
@@ -28,8 +30,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from curation_steps import seconds_by_step
+
 from treering.config.corpora import CorpusConfig, CurationConfig
 from treering.config.load import load_experiment
+from treering.data.curate.engines import ProcessEngine
 from treering.data.curate.extract import extract
 from treering.data.curate.filter import judge
 from treering.data.curate.language import language
@@ -130,6 +135,7 @@ def main() -> None:
 
             seconds.setdefault(name, []).append(cpu_seconds(run))
 
+        steps = seconds_by_step(lambda: curate(corpora, config, project, lambda _: None, engine=ProcessEngine()))
         for _ in range(arguments.rounds):
             round_of("rules + MinHash", lambda: ours(texts, corpora, config))
             if find_spec("datatrove"):
@@ -145,10 +151,13 @@ def main() -> None:
         "documents_passed": passed,
         "cpu_seconds": seconds,
         "megabytes_a_cpu_second": rates,
+        "cpu_seconds_by_step": steps,
         "times_datatrove": rates["rules + MinHash"] / rates["datatrove"] if "datatrove" in rates else None,
     }
     for name, rate in rates.items():
         print(f"{name:<20}{rate:8.2f} MB a CPU second   {passed[name]:,} documents left")
+    for step, spent in steps.items():
+        print(f"{step:<36}{spent:8.2f} s   {spent / sum(steps.values()):6.1%} of the stage")
     if "datatrove" not in rates:
         print("datatrove is not installed; its figures are left out (see --help)")
     if arguments.json:

@@ -36,6 +36,17 @@ def parse_yaml(text: str, max_values: int = MAX_LOCK_VALUES) -> Any:
     return yaml.load(text, Loader=_FAST_LOADER)  # noqa: S506 - a safe loader
 
 
+def parse_pinned_yaml(text: str) -> Any:
+    """`parse_yaml` of a text in a file that a config pins; without an anchor no value is larger than its text.
+
+    Raises:
+        yaml.YAMLError: the text is not valid YAML.
+        YamlBoundError: the text has an anchor, and is beyond the bounds.
+        ValueError: a date or a number that Python does not know.
+    """
+    return parse_yaml(text) if "&" in text else yaml.load(text, Loader=_FAST_LOADER)  # noqa: S506 - a safe loader
+
+
 def check_bounds(text: str, max_values: int = MAX_VALUES) -> None:
     """Counts the values of a YAML text, aliases resolved.
 

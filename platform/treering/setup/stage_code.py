@@ -20,6 +20,7 @@ STAGE_SOURCES: Final[dict[str, tuple[str, ...]]] = {
     "fetch": (f"{_SOURCES}/fetch.py", f"{_SOURCES}/own_files.py", f"{_SOURCES}/raw.py"),
     "curate": (
         "platform/treering/data/compiled.py",
+        "platform/treering/data/compiled_language.py",
         "platform/treering/data/curate",
         "platform/treering/data/words.py",
         f"{_SOURCES}/documents.py",

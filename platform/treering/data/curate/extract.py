@@ -1,18 +1,30 @@
 """Step extract: raw text to plain text."""
 
 import re
+import unicodedata
 from typing import Literal
 
 import ftfy
+from ftfy.badness import is_bad
+from ftfy.chardata import CONTROL_CHARS, LIGATURES, WIDTH_MAP
+from ftfy.fixes import uncurl_quotes
 from resiliparse.extract.html2text import extract_plain_text
 
 from treering.config.corpora import Kind
 
-_CHANGEABLE = re.compile(r"[\x00-\x08\x0b\x0d-\x1f\x7f]|&#?[0-9A-Za-z]{1,24};")
-"""What ftfy may change in ASCII: control characters (with them escapes of terminals), CR and entities of HTML.
+_MAPPED = "".join(re.escape(chr(point)) for table in (CONTROL_CHARS, LIGATURES, WIDTH_MAP) for point in table)
+_CHANGEABLE = re.compile(
+    rf"[\x00-\x08\x0b\x0d-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff{_MAPPED}]|&#?[0-9A-Za-z]{{1,24}};"
+)
+"""What ftfy may change in a line without mojibake, beside quotation marks and what is not in normal form NFC.
 
-Source: `remove_control_chars`, `fix_line_breaks`, `remove_terminal_escapes` and `unescape_html` in
-https://ftfy.readthedocs.io/en/latest/fixes.html; its other corrections read only what is not ASCII.
+Control characters (with them escapes of terminals), line ends, lone surrogates, entities of HTML, ligatures, and
+letters of another width. Source: https://ftfy.readthedocs.io/en/latest/fixes.html.
+"""
+_MAYBE_BAD = re.compile(r"[^\x00-\x7f]{2}|[\u0152\u0153\xc2\xc3]")
+"""In every line that ftfy takes for mojibake: two characters that are not ASCII, or one of four letters.
+
+Each pattern of `ftfy.badness` has the one or the other; C1 control characters are in `_CHANGEABLE`.
 """
 _MAX_LINE = ftfy.TextFixerConfig().max_decode_length
 
@@ -36,8 +48,8 @@ def _fix(text: str) -> str:
     ftfy treats every line alone, but for entities: from the first line with `<` on it leaves them. A line longer than
     its limit is cut there, so a text with such a line is left to ftfy as a whole.
     """
-    if text.isascii() and _CHANGEABLE.search(text) is None:
-        return text
+    if _is_plain(text) and _MAYBE_BAD.search(text) is None:
+        return text if text.isascii() else uncurl_quotes(text)
     lines = text.split("\n")
     if max(map(len, lines)) >= _MAX_LINE:
         return ftfy.fix_text(text)
@@ -47,11 +59,20 @@ def _fix(text: str) -> str:
         whole = line if number + 1 == len(lines) else line + "\n"
         if unescape and "<" in line:
             unescape = False
-        plain = line.isascii() and _CHANGEABLE.search(line) is None
-        fixed.append(whole if plain else ftfy.fix_text(whole, unescape_html=unescape))
+        if line.isascii() and _CHANGEABLE.search(line) is None:
+            fixed.append(whole)
+        elif _is_plain(line) and (_MAYBE_BAD.search(line) is None or not is_bad(whole)):
+            fixed.append(uncurl_quotes(whole))
+        else:
+            fixed.append(ftfy.fix_text(whole, unescape_html=unescape))
     return "".join(fixed)
+
+
+def _is_plain(text: str) -> bool:
+    """Whether ftfy, unless it finds mojibake, leaves all but quotation marks."""
+    return _CHANGEABLE.search(text) is None and unicodedata.is_normalized("NFC", text)
 
 
 def _encodable(text: str) -> str:
     """The text without lone surrogates, which JSON can spell and UTF-8 cannot hold."""
-    return text.encode("utf-8", "replace").decode()
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()

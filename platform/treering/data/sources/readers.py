@@ -18,7 +18,7 @@ from xml.etree import ElementTree as ET
 
 import yaml
 
-from treering.config.yaml_text import parse_yaml
+from treering.config.yaml_text import parse_pinned_yaml
 
 Records = Iterator[tuple[str, str]]
 
@@ -43,22 +43,44 @@ def _same(path: str) -> str:
     return path
 
 
+_ARTICLE_START, _ARTICLE_END = b"<PubmedArticle>", b"</PubmedArticle>"
+_ABSTRACT_END, _CITED_END = b"</Abstract>", b"</Article>"
+_BLOCK_BYTES = 1 << 20
+
+
 def read_pubmed(_path: str, data: bytes) -> Records:
     """Title and abstract of every citation of a PubMed baseline file; a citation without abstract is its title.
 
-    Source: the PubMed DTD, elements `PubmedArticle`, `ArticleTitle`, `AbstractText`.
+    Only what comes before the end of the abstract is parsed as XML: authors, keywords and references are most of a
+    citation. Source: the PubMed DTD, elements `PubmedArticle`, `ArticleTitle`, `AbstractText` and their order.
+
+    Raises:
+        ValueError: the file ends inside a citation.
     """
-    events = ET.iterparse(gzip.GzipFile(fileobj=io.BytesIO(data)), ("start", "end"))  # noqa: S314 - pinned by hash
-    _, root = next(events)
-    for event, article in events:
-        if event == "end" and article.tag == "PubmedArticle":
-            title, *abstract = (
-                "".join(part.itertext()).strip()
-                for path in ("ArticleTitle", "Abstract/AbstractText")
-                for part in article.iterfind(f"MedlineCitation/Article/{path}")
-            )
-            yield f"pmid-{article.findtext('MedlineCitation/PMID')}", "\n".join([title, *filter(None, abstract)])
-            root.clear()
+    file, left = gzip.GzipFile(fileobj=io.BytesIO(data)), b""
+    while block := file.read(_BLOCK_BYTES):
+        left += block
+        at = 0
+        while (end := left.find(_ARTICLE_END, at)) >= 0:
+            begin = left.index(_ARTICLE_START, at)
+            cut = left.find(_ABSTRACT_END, begin, end) + len(_ABSTRACT_END)
+            if cut < len(_ABSTRACT_END):
+                cut = left.index(_CITED_END, begin, end)
+            yield _citation(left[begin:cut] + _CITED_END + b"</MedlineCitation>" + _ARTICLE_END)
+            at = end + len(_ARTICLE_END)
+        left = left[at:]
+    if _ARTICLE_START in left:
+        raise ValueError("the file ends inside a citation")
+
+
+def _citation(article: bytes) -> tuple[str, str]:
+    found = ET.fromstring(article)  # noqa: S314 - pinned by hash
+    title, *abstract = (
+        "".join(part.itertext()).strip()
+        for path in ("ArticleTitle", "Abstract/AbstractText")
+        for part in found.iterfind(f"MedlineCitation/Article/{path}")
+    )
+    return f"pmid-{found.findtext('MedlineCitation/PMID')}", "\n".join([title, *filter(None, abstract)])
 
 
 def read_factbook(path: str, data: bytes) -> Records:
@@ -152,7 +174,7 @@ def read_ansible(path: str, data: bytes) -> Records:
     """A module's purpose as a question; its description, options and examples as the answer."""
     blocks = {name: body for name, _, body in _ANSIBLE_BLOCK.findall(data.decode("utf-8", "replace"))}
     try:
-        documentation = parse_yaml(blocks.get("DOCUMENTATION", ""))
+        documentation = parse_pinned_yaml(blocks.get("DOCUMENTATION", ""))
     except yaml.YAMLError:
         return  # some collections ship documentation that only their own tools parse
     if not isinstance(documentation, dict) or not documentation.get("short_description"):
