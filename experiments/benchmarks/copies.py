@@ -20,13 +20,13 @@ import fsspec
 from ship_restart import append_ring, timed
 from synthetic_project import write_project
 
+from treering.objects import ObjectStore
 from treering.project import Project
 from treering.runlog.directory import RunDirectory
 from treering.runlog.folders import END_FILE
 from treering.runlog.lock import acquire
 from treering.ship.copy import RunCopier
 from treering.ship.mirror import MirrorOf
-from treering.store.objects import ObjectStore
 
 
 def measure(root: Path, steps: int) -> dict[str, Any]:

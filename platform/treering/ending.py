@@ -107,7 +107,7 @@ _EXTRAS = {
     "treering_trainer": "trainer", "lm_eval": "evaluation", "mlflow": "registry", "sqlalchemy": "registry",
     "stamina": "registry", "altair": "dashboard", "pandas": "dashboard", "streamlit": "dashboard",
     "treering_dashboard": "dashboard", "cryptography": "attestation", "cyclonedx": "attestation",
-    "vl_convert": "report", "dvc": "pipeline",
+    "vl_convert": "report", "dvc": "pipeline", "fsspec": "s3",
 }  # fmt: skip
 """The extra that installs a module."""
 

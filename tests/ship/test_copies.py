@@ -7,11 +7,11 @@ import pytest
 from copies import bring, copied_files, index_of, objects, pass_over, whole
 
 from treering.errors import EvidenceError, StoreError, UserError
+from treering.objects import ObjectStore
 from treering.runlog.directory import RunDirectory
 from treering.runlog.ring_file import compress
 from treering.ship import copy
 from treering.ship.copy_target import Copies
-from treering.store.objects import ObjectStore
 
 
 def test_what_grows_is_added_at_the_end(url, write_run, here):

@@ -3,9 +3,9 @@
 import pytest
 from copies import bring, copied_files, index_of, objects, pass_over, whole
 
+from treering.objects import ObjectStore
 from treering.ship.copy_target import Copies
 from treering.ship.target import Difference, Projection
-from treering.store.objects import ObjectStore
 
 RINGS = "attempts/0001/rings.jsonl"
 

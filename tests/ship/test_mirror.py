@@ -7,12 +7,12 @@ import pytest
 from copies import bring, copied_files, index_of, objects, pass_over, whole
 
 from treering.errors import EvidenceError, NotFoundError, UserError
+from treering.objects import ObjectStore
 from treering.runlog.directory import RunDirectory
 from treering.runlog.journal import Noted
 from treering.runlog.lock import acquire
 from treering.ship.copy_target import Copies
 from treering.ship.mirror import MirrorOf
-from treering.store.objects import ObjectStore
 
 
 def test_a_mirror_has_the_evidence_byte_by_byte_and_nothing_else(url, write_run, here):

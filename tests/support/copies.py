@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
+from treering.objects import ObjectStore
 from treering.runlog import copied
 from treering.runlog.journal import Noted
 from treering.ship.copy import read_index, run_base
 from treering.ship.copy_target import Copies
 from treering.ship.mirror import MirrorOf
-from treering.store.objects import ObjectStore
 
 
 def pass_over(url, run):

@@ -55,7 +55,7 @@ class S3Server:
             subprocess.run([str(program()), "format", *where, database, "store"], check=True, capture_output=True)
         command = [
             str(program()), "gateway", "--multi-buckets", "--no-usage-report", "--no-banner", "--backup-meta", "0",
-            "--cache-dir", "memory", "--cache-size", "64", "--metrics", "127.0.0.1:0",
+            "--keep-etag", "--cache-dir", "memory", "--cache-size", "64", "--metrics", "127.0.0.1:0",
             "--log", f"{self.folder}/gateway.log", database, f"127.0.0.1:{self.port}",
         ]  # fmt: skip
         with (self.folder / "server.log").open("ab") as log:

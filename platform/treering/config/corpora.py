@@ -134,7 +134,7 @@ class CorpusConfig(Section):
 
     Exactly one of `wheels`, `jsonl`, `parquet`, `dataset`, `megatron` and `declared_tokens` is given. Paths of your own
     data are relative to the project's root. `jsonl` and `parquet` name a file, a folder, or a pattern such as
-    `texts/**/*.jsonl.zst`.
+    `texts/**/*.jsonl.zst`, or the same in S3: `s3://BUCKET/texts`.
 
     Attributes:
         name: names the corpus's folders, and the corpus in a blend.
@@ -148,7 +148,8 @@ class CorpusConfig(Section):
         dataset: folder of a Hugging Face data set that `save_to_disk` wrote, one document a row.
         megatron: path of a Megatron pair without its ending: tokens in `PATH.bin`, index in `PATH.idx`.
         text_field: field of your own data that holds the text; the other fields are `id`, `source` and `licence`.
-        sha256: pins your own data: the digest that `treering fetch` prints; other data is refused.
+        sha256: pins your own data: the digest that `treering fetch` prints; other data is refused. Of data in S3 it is
+            the digest of the list of objects.
         declared_tokens: size in tokens of a corpus that is known only by name: it can be planned, never fetched.
         max_megabytes: raw text to take, 10⁶ bytes of UTF-8; files are read in an order given by the hashes of their
             names, until the document that crosses the cap.
@@ -186,9 +187,18 @@ class CorpusConfig(Section):
             raise contradiction("", "max_megabytes or rules", f"neither: a {what}")
         if "text_field" in self.model_fields_set and not (self.own and self.has_text):
             raise contradiction("text_field", self.text_field, f"none with {given[0]}")
+        for form, path in self._own.items():
+            if path and "://" in path and (not self.stored or form in {"dataset", "megatron"}):
+                readable = "a path: S3 holds jsonl and parquet" if self.stored else "a path or s3://BUCKET/PREFIX"
+                raise contradiction(form, path, readable)
         if self.sha256 and not self.own:
             raise contradiction("sha256", self.sha256, f"none with {given[0]}: it pins your own data")
         return self
+
+    @property
+    def stored(self) -> bool:
+        """Whether your own data is in S3."""
+        return self.own is not None and self.own[1].startswith("s3://")
 
     @property
     def own(self) -> tuple[OwnForm, str] | None:

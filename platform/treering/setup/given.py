@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Final
 
 from treering.config.corpora import CorpusConfig, OwnForm
@@ -12,6 +12,7 @@ from treering.data.sources.documents import Intake
 from treering.data.sources.own_files import DATASET_STATE, ENDINGS, own_files
 from treering.data.sources.own_text import read_own
 from treering.data.sources.pieces import Piece
+from treering.data.sources.stored import list_objects
 from treering.errors import NotFoundError, UserError
 from treering.project import Project
 
@@ -47,6 +48,7 @@ def look_at(paths: Sequence[str], text_field: str, licence: str, project: Projec
 
     Raises:
         NotFoundError: a path names no data.
+        StoreError: the S3 server does not answer.
         UserError: its form is unknown, it is damaged, or the first documents are not what was expected.
     """
     found: dict[str, GivenCorpus] = {}
@@ -59,6 +61,9 @@ def look_at(paths: Sequence[str], text_field: str, licence: str, project: Projec
         if form != "megatron" and text_field != "text":
             fields["text_field"] = text_field
         config = CorpusConfig(name=name, licence=licence, **fields)
+        if config.stored:
+            found[name] = _look_at_stored(config)
+            continue
         files = own_files(config, project)
         size = sum(each.path.stat().st_size * _PACKED.get(each.path.suffix, 1) for each in files)
         if form == "megatron":
@@ -66,10 +71,26 @@ def look_at(paths: Sequence[str], text_field: str, licence: str, project: Projec
             continue
         folder = files[0].path.parents[files[0].name.count("/")]
         pieces = [Piece(each.name, "", 0) for each in files]
-        if not any(islice(read_own(config, folder, pieces, Intake()), _LOOKED_AT)):
-            raise UserError(f"corpus {name}: {path} holds no document, expected at least one")
+        _read_first(config, folder, pieces)
         found[name] = GivenCorpus(config, size // _BYTES_OF_A_TOKEN)
     return list(found.values())
+
+
+def _look_at_stored(config: CorpusConfig) -> GivenCorpus:
+    objects = list_objects(config)
+    _read_first(config, Path(), [Piece(each.name, None, each.size, state=each.state) for each in objects])
+    size = sum(each.size * _PACKED.get(PurePath(each.name).suffix, 1) for each in objects)
+    return GivenCorpus(config, size // _BYTES_OF_A_TOKEN)
+
+
+def _read_first(config: CorpusConfig, folder: Path, pieces: Sequence[Piece]) -> None:
+    """Reads the first documents of a corpus.
+
+    Raises:
+        UserError: there is none, or one is not what was expected.
+    """
+    if not any(islice(read_own(config, folder, pieces, Intake()), _LOOKED_AT)):
+        raise UserError(f"corpus {config.name}: {(config.own or ('', ''))[1]} holds no document, expected at least one")
 
 
 def form_of(given: str, root: Path) -> OwnForm:
@@ -79,6 +100,8 @@ def form_of(given: str, root: Path) -> OwnForm:
         NotFoundError: there is nothing.
         UserError: the form is unknown, or the folder holds several.
     """
+    if given.startswith("s3://"):
+        return _form_of_objects(given)
     path = root / given
     if path.resolve() == root.resolve():
         raise UserError(
@@ -101,6 +124,22 @@ def form_of(given: str, root: Path) -> OwnForm:
         f"--data {given}: {path} does not exist, expected a file, a folder, a pattern in quotes, or the path of a pair "
         "of .bin and .idx"
     )
+
+
+def _form_of_objects(given: str) -> OwnForm:
+    """The form of objects in S3, by the ending that is given.
+
+    Raises:
+        UserError: it has none.
+    """
+    forms: tuple[OwnForm, ...] = ("jsonl", "parquet")
+    form = next((form for form in forms if given.endswith(ENDINGS[form])), None)
+    if form is None:
+        raise UserError(
+            f"--data {given}: the form is unknown by the ending, expected {_known()}; name the objects by a pattern in "
+            f"quotes, such as '{given.rstrip('/')}/**/*.jsonl'"
+        )
+    return form
 
 
 def data_here(root: Path) -> list[str]:

@@ -10,6 +10,7 @@ from treering.config.canonical import digest_bytes, digest_json
 from treering.config.schema import Experiment
 from treering.data.corpus.own_tokenizer import read_own_tokenizer
 from treering.data.sources.own_files import own_files
+from treering.data.sources.stored import list_objects, listing_digest
 from treering.errors import NotFoundError, UserError
 from treering.project import Project
 
@@ -17,7 +18,7 @@ _SOURCES: Final = "platform/treering/data/sources"
 _CORPUS: Final = "platform/treering/data/corpus"
 
 STAGE_SOURCES: Final[dict[str, tuple[str, ...]]] = {
-    "fetch": (f"{_SOURCES}/fetch.py", f"{_SOURCES}/own_files.py", f"{_SOURCES}/raw.py"),
+    "fetch": (f"{_SOURCES}/fetch.py", f"{_SOURCES}/own_files.py", f"{_SOURCES}/raw.py", f"{_SOURCES}/stored.py"),
     "curate": (
         "platform/treering/data/compiled.py",
         "platform/treering/data/compiled_language.py",
@@ -29,6 +30,7 @@ STAGE_SOURCES: Final[dict[str, tuple[str, ...]]] = {
         f"{_SOURCES}/pieces.py",
         f"{_SOURCES}/raw.py",
         f"{_SOURCES}/readers.py",
+        f"{_SOURCES}/stored.py",
         f"{_CORPUS}/table.py",
     ),
     "tokenize": tuple(
@@ -79,6 +81,8 @@ def tokenizer_record(experiment: Experiment, project: Project) -> str:
 def data_record(experiment: Experiment, project: Project) -> dict[str, str]:
     """What stands for the files of each corpus of your own data: their names, sizes and times, not their content.
 
+    Of objects in S3 it is what the server lists: names, sizes and ETags.
+
     Files that are missing have a text in place of the digest: stage `fetch` then says what is missing.
 
     Args:
@@ -87,13 +91,17 @@ def data_record(experiment: Experiment, project: Project) -> dict[str, str]:
 
     Raises:
         UserError: a path is in a folder that a stage replaces.
+        StoreError: the S3 server does not answer.
     """
     found = {}
     for corpus in experiment.corpora:
         if corpus.own is None:
             continue
         try:
-            found[corpus.name] = _digest_of((each.name, each.path) for each in own_files(corpus, project))
+            if corpus.stored:
+                found[corpus.name] = listing_digest(list_objects(corpus))
+            else:
+                found[corpus.name] = _digest_of((each.name, each.path) for each in own_files(corpus, project))
         except NotFoundError:
             found[corpus.name] = "missing"
     return found

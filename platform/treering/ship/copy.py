@@ -18,11 +18,11 @@ from typing import BinaryIO, Final
 from treering.config.canonical import DIGEST_PREFIX, digest_bytes, digest_file
 from treering.errors import EvidenceError, StoreError
 from treering.files import open_regular
+from treering.objects import ObjectStore
 from treering.runlog.copied import Chunk, CopiedFile, CopiedRun, Found, look_settled, may_vanish
 from treering.runlog.folders import HEADER_FILE, RunFolder
 from treering.runlog.ring_file import COMPRESSED
 from treering.ship.target import ShipReport, one_shipper
-from treering.store.objects import ObjectStore
 
 TARGET: Final = "copies"
 LARGE: Final = 16 << 20

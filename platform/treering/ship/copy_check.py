@@ -6,11 +6,11 @@ A file that the folder has lost, and the copy still has, is no difference: the c
 from treering.config.canonical import digest_bytes
 from treering.errors import EvidenceError
 from treering.files import open_regular
+from treering.objects import ObjectStore
 from treering.runlog.copied import Chunk, CopiedFile, CopiedRun, Found, look_settled
 from treering.runlog.folders import RunFolder
 from treering.ship.copy import TARGET, RunCopier, part_name, read_index, refuse_another, run_base, write_index
 from treering.ship.target import Difference, one_shipper
-from treering.store.objects import ObjectStore
 
 
 class CopyCheck:

@@ -1,14 +1,17 @@
 """Copies of run folders as a target: the store of `TREERING_STORE_URL`, off by default."""
 
 import os
+from typing import Final
 
 from treering.errors import UserError
+from treering.objects import ObjectStore
 from treering.project import Project
 from treering.runlog.folders import RunFolder
 from treering.ship.copy import TARGET, RunCopier
 from treering.ship.copy_check import CopyCheck
 from treering.ship.target import Difference
-from treering.store.objects import STORE_VARIABLE, ObjectStore
+
+STORE_VARIABLE: Final = "TREERING_STORE_URL"
 
 
 class Copies:

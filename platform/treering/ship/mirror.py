@@ -15,13 +15,13 @@ from typing import BinaryIO, Final
 from treering.config.canonical import digest_bytes
 from treering.errors import EvidenceError, NotFoundError, UserError
 from treering.files import open_regular, replace_durably
+from treering.objects import ObjectStore
 from treering.project import Project
 from treering.runlog.copied import Chunk, CopiedFile, CopiedRun, kind_of, look
 from treering.runlog.folders import RunFolder
 from treering.runlog.mirror import Mirror, Missing
 from treering.ship.copy import part_name, read_index, run_base
 from treering.ship.target import one_shipper
-from treering.store.objects import ObjectStore
 
 _RUN_NAME: Final = re.compile(r"[0-9a-f]{16}")
 _TRIES: Final = 3

@@ -109,6 +109,6 @@ def _ask_store(address: str, _variable: str) -> None:
         UserError: the URL names no store.
         StoreError: the store does not answer, or refuses.
     """
-    from treering.store.objects import ObjectStore  # noqa: PLC0415 - a training node may lack fsspec
+    from treering.objects import ObjectStore  # noqa: PLC0415 - a training node may lack fsspec
 
     ObjectStore(address).folders()

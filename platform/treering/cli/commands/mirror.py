@@ -55,8 +55,9 @@ def mirror(
         UserError: no store is named.
     """
     from treering.errors import NotFoundError, StoreError, TreeringError, UserError
+    from treering.objects import ObjectStore
+    from treering.ship.copy_target import STORE_VARIABLE
     from treering.ship.mirror import MirrorOf
-    from treering.store.objects import STORE_VARIABLE, ObjectStore
 
     place = url or os.environ.get(STORE_VARIABLE)
     if not place:

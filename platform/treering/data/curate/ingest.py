@@ -22,6 +22,7 @@ from treering.data.sources.documents import Intake, RawDocument, id_hash
 from treering.data.sources.raw import read_shard
 from treering.data.words import Hashes, shingle_runs
 from treering.errors import UserError
+from treering.files import write_durably
 
 RAW_SCHEMA = pa.schema(
     [
@@ -71,6 +72,8 @@ def take_shard(setting: Setting, shard: Shard) -> Finished:
             write_rows(done.rows, _rows(setting, shard, done, intake, dropped, stack), RAW_SCHEMA)
         except UserError as fault:
             error = str(fault)
+    if intake.objects:
+        write_durably(done.objects, json.dumps(intake.objects))
     counts = intake.num_documents, intake.num_bytes, intake.num_files_read
     return finish(Finished(done.folder, *counts, dict(dropped), error), inputs, folder)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from treering.config.canonical import parse_json
 from treering.config.corpora import CorpusConfig, CurationConfig, FilterRules
 from treering.data.curate.engines import Engine
 from treering.data.curate.ingest import HASHED_STEPS, Setting, take_shard
@@ -21,6 +22,7 @@ from treering.data.sources.documents import Intake
 from treering.data.sources.pieces import Piece
 from treering.data.sources.raw import cap_bytes, read_shard, source_of
 from treering.errors import UserError
+from treering.files import read_bytes
 from treering.progress import Progress
 
 _MEMORY_BYTES = 1 << 28
@@ -37,12 +39,14 @@ class Taken:
             of their raw text, the cap.
         dropped: documents by (step, rule).
         digests: by step, the digest of its input (`shards.joined_digest`).
+        objects: the objects in S3 that were read, in order (`Intake.objects`).
     """
 
     shards: list[Finished]
     intake: dict[str, int | None]
     dropped: dict[tuple[str, str], int]
     digests: dict[str, str]
+    objects: list[dict[str, str | int]]
 
 
 @dataclass(slots=True)
@@ -203,7 +207,9 @@ def _joined(state: _Corpus, setting: Setting) -> Taken:
         "bytes": sum(each.num_bytes for each in done),
         "cap_bytes": state.cap,
     }
-    return Taken(done, intake, dict(dropped), {step: joined_digest(done, step) for step in HASHED_STEPS})
+    digests = {step: joined_digest(done, step) for step in HASHED_STEPS}
+    objects = [each for shard in done if shard.objects.exists() for each in parse_json(read_bytes(shard.objects))]
+    return Taken(done, intake, dict(dropped), digests, objects)
 
 
 def _check_ids(state: _Corpus, setting: Setting) -> None:

@@ -55,7 +55,8 @@ def curate(
 ) -> dict[str, Any]:
     """Curates every corpus that has text and returns the summary.
 
-    Writes `data/curated`: `train/`, `heldout/` and `decisions/` by corpus, `tasks/`, `provenance/` and `summary.json`.
+    Writes `data/curated`: `train/`, `heldout/` and `decisions/` by corpus, `tasks/`, `provenance/` and `summary.json`;
+    of corpora in S3 also `objects/`, which names each object that was read, with the sha256 of its content.
     The folder appears when it is complete; an interrupted run leaves the old folder, and the shards that it finished.
 
     Args:
@@ -114,6 +115,15 @@ def _with_items(num_items: Mapping[str, int], folder: Path, say: Say) -> list[st
 
 def _write_summary(out: Path, result: dict[str, Any]) -> None:
     write_durably(out / "summary.json", json.dumps(result, indent=2, sort_keys=True) + "\n")
+
+
+def _write_objects(out: Path, corpora: Sequence[CorpusConfig], taken: Sequence[Taken]) -> None:
+    """Writes which objects in S3 were read, of each corpus that has some."""
+    for corpus, each in zip(corpora, taken, strict=True):
+        if each.objects:
+            record = {"url": (corpus.own or ("", ""))[1], "objects": each.objects}
+            (out / "objects").mkdir(exist_ok=True)
+            write_durably(out / "objects" / f"{corpus.name}.json", json.dumps(record, indent=1, sort_keys=True) + "\n")
 
 
 def _taken(corpora: Sequence[CorpusConfig], joined: Iterator[Taken], say: Say) -> list[Taken]:
@@ -230,6 +240,7 @@ def _curate(  # noqa: PLR0917 - the stage's own inner half
     _write_summary(out, result)
     for corpus, steps in zip(corpora, parents(corpora, config, taken, written, ngrams.digest), strict=True):
         write_durably(out / "provenance" / f"{corpus.name}.json", canonical_json(steps) + "\n")
+    _write_objects(out, corpora, taken)
     return result
 
 

@@ -145,6 +145,11 @@ class Finished:
         return self.folder / "rows.parquet"
 
     @property
+    def objects(self) -> Path:
+        """The objects in S3 that were read, JSON; missing where none was."""
+        return self.folder / "objects.json"
+
+    @property
     def ids(self) -> Path:
         """The hash of each raw document's id: uint64 [documents]."""
         return self.folder / "ids"

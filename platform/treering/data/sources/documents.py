@@ -36,6 +36,8 @@ class Intake:
         num_bytes: their raw text, UTF-8 bytes.
         file: what is being read, for errors.
         unit: what a document is there: a line, a row, or a document.
+        objects: the objects in S3 that were read: name, size, what the store said of the content, sha256 of what was
+            read.
     """
 
     num_files_read: int = 0
@@ -43,6 +45,7 @@ class Intake:
     num_bytes: int = 0
     file: str = ""
     unit: str = "document"
+    objects: list[dict[str, str | int]] = field(default_factory=list)
     _ids: set[int] = field(default_factory=set, repr=False)
 
     def at(self, offset: int) -> str:

