@@ -14,7 +14,7 @@ def test_wheel_spells_file_and_purl() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({}, "found no source, expected exactly one of wheels, declared_tokens, jsonl, parquet, dataset, megatron"),
+        ({}, "found no source, expected exactly one of wheels, declared_tokens, jsonl, .*, megatron, warc, wet"),
         ({"jsonl": "a.jsonl", "parquet": "a.parquet"}, "found jsonl and parquet"),
         ({"megatron": "a", "rules": {}}, "a corpus of tokens is not curated"),
         ({"megatron": "a", "text_field": "text"}, "found text, expected none with megatron"),
@@ -23,6 +23,10 @@ def test_wheel_spells_file_and_purl() -> None:
         ({"wheels": (WHEEL,)}, "found None, expected a reader with wheels"),
         ({"jsonl": "a.jsonl", "reader": "python"}, "found python, expected a reader with wheels"),
         ({"declared_tokens": 5, "max_megabytes": 1}, "a declared corpus has no text"),
+        ({"warc": "a.warc"}, "found prose, expected html with warc: its documents are HTML pages"),
+        ({"wet": "a.wet", "kind": "html"}, "found html, expected prose with wet: its text is extracted already"),
+        ({"wet": "a.wet", "text_field": "body"}, "found body, expected none with wet"),
+        ({"jsonl": "a.jsonl", "extraction": "main"}, "found main, expected none with kind prose: only HTML has it"),
         ({"jsonl": "a.jsonl", "colour": "red"}, "Extra inputs are not permitted"),
     ],
 )
@@ -55,8 +59,16 @@ def test_nothing_of_a_tokenizer_of_your_own_is_trained() -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "has_text"), [("jsonl", True), ("parquet", True), ("dataset", True), ("megatron", False)]
+    ("form", "has_text"),
+    [("jsonl", True), ("parquet", True), ("dataset", True), ("megatron", False), ("warc", True), ("wet", True)],
 )
 def test_own_data_by_its_form(form: str, has_text: bool) -> None:
-    corpus = CorpusConfig(name="a", licence="MIT", **{form: "some/path"})
+    corpus = CorpusConfig(name="a", licence="MIT", kind="html" if form == "warc" else "prose", **{form: "some/path"})
     assert (corpus.own, corpus.has_text) == ((form, "some/path"), has_text)
+
+
+def test_the_main_content_of_web_pages_is_taken_unless_the_config_says_otherwise() -> None:
+    page = {"name": "a", "licence": "x", "kind": "html"}
+    assert CorpusConfig(**page, jsonl="a").html_extraction == "plain"
+    assert CorpusConfig(**page, warc="a").html_extraction == "main"
+    assert CorpusConfig(**page, warc="a", extraction="justext").html_extraction == "justext"

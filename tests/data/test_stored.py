@@ -186,7 +186,7 @@ def test_refusals_name_the_place_and_the_remedy(put, s3_url, tmp_path, monkeypat
 
 @pytest.mark.parametrize("form", ["dataset", "megatron"])
 def test_only_text_is_read_from_s3(form):
-    with pytest.raises(ValueError, match="a path: S3 holds jsonl and parquet"):
+    with pytest.raises(ValueError, match="a path: S3 holds jsonl, parquet, warc and wet"):
         CorpusConfig(name="x", licence="MIT", **{form: "s3://bucket/x"})
     with pytest.raises(ValueError, match="a path or s3://BUCKET/PREFIX"):
         CorpusConfig(name="x", licence="MIT", jsonl="gs://bucket/x")

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from prose_text import make_text
+from web_archive import Record, archive, page, write
 
 from treering.cli.group import NAMES
 from treering.collect.code import code_digest
@@ -114,7 +115,10 @@ def test_every_form_of_data(treering, folder):
     (folder / "tok.bin").write_bytes(tokens.astype("<u2").tobytes())
     (folder / "tok.idx").write_bytes(index_bytes(np.array([300, 300], np.int32)))
     train_tokenizer([make_text(n) for n in range(9)], TokenizerConfig(vocabulary_size=400)).save("tokenizer.json")
-    paths = ["Old Letters.jsonl", "deep", "deep/**/*.jsonl", "p.parquet", "set/", "tok"]
+    response = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n" + page(make_text(3))
+    write(folder / "crawl/a.warc.gz", archive([Record(response)]))
+    write(folder / "b.warc.wet.gz", archive([Record(b"x", "conversion", media_type="text/plain")]))
+    paths = ["Old Letters.jsonl", "deep", "deep/**/*.jsonl", "p.parquet", "set/", "tok", "crawl", "b.warc.wet.gz"]
     given = [word for path in paths for word in ("--data", path)]
     options = ["--text-field", "body", "--licence", "MIT", "--tokenizer", "tokenizer.json", "--minimal"]
     code, _, err = treering("init", *given, *options)
@@ -127,9 +131,12 @@ def test_every_form_of_data(treering, folder):
         ("p", ("parquet", "p.parquet")),
         ("set", ("dataset", "set")),
         ("tok", ("megatron", "tok")),
+        ("crawl", ("warc", "crawl")),
+        ("b-warc", ("wet", "b.warc.wet.gz")),
     ]
+    assert [corpus.kind for corpus in experiment.corpora] == ["prose"] * 6 + ["html", "prose"]
     assert {corpus.licence for corpus in experiment.corpora} == {"MIT"}
-    assert [corpus.text_field for corpus in experiment.corpora] == ["body"] * 5 + ["text"]
+    assert [corpus.text_field for corpus in experiment.corpora] == ["body"] * 5 + ["text"] * 3
     assert (experiment.tokenizer.file, experiment.tokenizer.vocabulary_size) == ("tokenizer.json", 400)
     assert experiment.model.padded_vocab_size == 512
 

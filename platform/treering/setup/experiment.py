@@ -137,7 +137,8 @@ def _entry(corpus: GivenCorpus) -> str:
     form, path = config.own or ("jsonl", "")
     lines = [f"  - name: {_scalar(config.name)}", f"    licence: {_scalar(config.licence)}{remark}"]
     if config.has_text:
-        lines.append("    kind: prose # or html, or code: decides extraction and the filter's rules")
+        rest = "or html, or code: decides extraction and the filter's rules"
+        lines.append(f"    kind: {config.kind}" + f" # {rest}" * (config.kind == "prose"))
     lines.append(f"    {form}: {_scalar(path)}")
     if "text_field" in config.model_fields_set:
         lines.append(f"    text_field: {_scalar(config.text_field)}")

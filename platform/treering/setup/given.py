@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path, PurePath
 from typing import Final
 
-from treering.config.corpora import CorpusConfig, OwnForm
+from treering.config.corpora import FORMS_WITH_FIELDS, CorpusConfig, OwnForm
 from treering.data.sources.documents import Intake
 from treering.data.sources.own_files import DATASET_STATE, ENDINGS, own_files
 from treering.data.sources.own_text import read_own
@@ -20,6 +20,8 @@ UNKNOWN_LICENCE: Final = "unknown"
 _LOOKED_AT: Final = 20
 _PACKED: Final = {".gz": 3, ".zst": 3, ".parquet": 2}
 """About how much larger the text is than the file that holds it."""
+_HTML_OF_TEXT: Final = 10
+"""About how much larger the pages of a crawl are than their main text."""
 _BYTES_OF_A_TOKEN: Final = 4
 _SHOWN: Final = 6
 
@@ -58,29 +60,36 @@ def look_at(paths: Sequence[str], text_field: str, licence: str, project: Projec
         form = form_of(path, project.root)
         name = _name(path, form, found)
         fields: dict[str, str] = {form: path.rstrip("/")}
-        if form != "megatron" and text_field != "text":
+        if form in FORMS_WITH_FIELDS and text_field != "text":
             fields["text_field"] = text_field
+        if form == "warc":
+            fields["kind"] = "html"
         config = CorpusConfig(name=name, licence=licence, **fields)
         if config.stored:
             found[name] = _look_at_stored(config)
             continue
         files = own_files(config, project)
-        size = sum(each.path.stat().st_size * _PACKED.get(each.path.suffix, 1) for each in files)
+        sizes = [(each.name, each.path.stat().st_size) for each in files]
         if form == "megatron":
-            found[name] = GivenCorpus(config, size // 2)
+            found[name] = GivenCorpus(config, sum(size for _, size in sizes) // 2)
             continue
         folder = files[0].path.parents[files[0].name.count("/")]
         pieces = [Piece(each.name, "", 0) for each in files]
         _read_first(config, folder, pieces)
-        found[name] = GivenCorpus(config, size // _BYTES_OF_A_TOKEN)
+        found[name] = GivenCorpus(config, _num_tokens(config, sizes))
     return list(found.values())
 
 
 def _look_at_stored(config: CorpusConfig) -> GivenCorpus:
     objects = list_objects(config)
     _read_first(config, Path(), [Piece(each.name, None, each.size, state=each.state) for each in objects])
-    size = sum(each.size * _PACKED.get(PurePath(each.name).suffix, 1) for each in objects)
-    return GivenCorpus(config, size // _BYTES_OF_A_TOKEN)
+    return GivenCorpus(config, _num_tokens(config, [(each.name, each.size) for each in objects]))
+
+
+def _num_tokens(config: CorpusConfig, files: Sequence[tuple[str, int]]) -> int:
+    """About how many tokens files hold, by their names and sizes."""
+    num_bytes = sum(size * _PACKED.get(PurePath(name).suffix, 1) for name, size in files)
+    return num_bytes // (_HTML_OF_TEXT if config.warc else 1) // _BYTES_OF_A_TOKEN
 
 
 def _read_first(config: CorpusConfig, folder: Path, pieces: Sequence[Piece]) -> None:
@@ -176,7 +185,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _known() -> str:
-    return "one of " + ", ".join((*ENDINGS["jsonl"], *ENDINGS["parquet"]))
+    return "one of " + ", ".join(ending for form in ENDINGS if form != "megatron" for ending in ENDINGS[form])
 
 
 def _name(path: str, form: OwnForm, taken: Iterable[str]) -> str:

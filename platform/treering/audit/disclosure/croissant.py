@@ -60,7 +60,7 @@ _FILES = {
 _COLUMNS = {
     "id": "unique in the corpus",
     "source": "URI of the file that the document came from",
-    "offset": "documents before it in that file",
+    "offset": "documents before it in that file; of a web archive the first byte of its record",
     "licence": "SPDX expression, or words",
     "tokens": "number of tokens, the end-of-document token included",
     "digest": "sha256 of the tokens as little-endian uint32",

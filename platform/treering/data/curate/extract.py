@@ -2,15 +2,18 @@
 
 import re
 import unicodedata
+from functools import cache
 from typing import Literal
 
 import ftfy
+import justext
 from ftfy.badness import is_bad
 from ftfy.chardata import CONTROL_CHARS, LIGATURES, WIDTH_MAP
 from ftfy.fixes import uncurl_quotes
+from lxml.etree import ParserError
 from resiliparse.extract.html2text import extract_plain_text
 
-from treering.config.corpora import Kind
+from treering.config.corpora import Extraction, Kind
 
 _MAPPED = "".join(re.escape(chr(point)) for table in (CONTROL_CHARS, LIGATURES, WIDTH_MAP) for point in table)
 _CHANGEABLE = re.compile(
@@ -26,20 +29,73 @@ _MAYBE_BAD = re.compile(r"[^\x00-\x7f]{2}|[\u0152\u0153\xc2\xc3]")
 
 Each pattern of `ftfy.badness` has the one or the other; C1 control characters are in `_CHANGEABLE`.
 """
+_DECLARATION = re.compile(r"\s*<\?xml[^>]*>")
+_TAG = re.compile(
+    r"<(/?)(?!(?:area|base|br|col|dd|dt|embed|hr|img|input|li|link|meta|option|p|param|source|tbody|td|tfoot|th|thead|tr|"
+    r"track|wbr)\b)[a-z]",
+    re.IGNORECASE,
+)
+_MAX_DEPTH = 5_000
 _MAX_LINE = ftfy.TextFixerConfig().max_decode_length
 
 
-def extract(text: str, kind: Kind) -> str:
+def extract(text: str, kind: Kind, html: Extraction = "plain") -> str:
     """Plain text of a raw document, line ends normalised, without white space at its ends.
 
-    HTML is read by resiliparse; ftfy corrects prose and HTML (mojibake, entities, control characters). Code stays as
-    it is: ftfy would change its quotation marks.
+    HTML is read by resiliparse or jusText; ftfy corrects prose and HTML (mojibake, entities, control characters). Code
+    stays as it is: ftfy would change its quotation marks.
+
+    Args:
+        text: raw text.
+        kind: of its corpus.
+        html: which text of HTML is taken.
     """
     if kind == "html":
-        text = extract_plain_text(_encodable(text), main_content=False)
+        text = _good_paragraphs(_encodable(text)) if html == "justext" else _visible(_encodable(text), html)
     if kind != "code":
         text = _fix(text)
     return _encodable(text).replace("\r\n", "\n").replace("\r", "\n").strip()
+
+
+def _visible(html: str, extraction: Extraction) -> str:
+    """The main content, or all visible text; all of it too where elements are nested very deeply.
+
+    resiliparse's time for the main content grows with the square of the depth: 2 s at 10,000 elements.
+    """
+    main = extraction == "main" and not _too_deep(html)
+    text: str = extract_plain_text(html, main_content=main)
+    return text
+
+
+def _too_deep(html: str) -> bool:
+    """Whether elements that only an end tag closes are nested deeper than the limit; no page that people made is."""
+    if html.count("<") <= _MAX_DEPTH:
+        return False
+    depth = 0
+    for tag in _TAG.finditer(html):
+        depth = max(depth - 1, 0) if tag[1] else depth + 1
+        if depth > _MAX_DEPTH:
+            return True
+    return False
+
+
+def _good_paragraphs(html: str) -> str:
+    """The paragraphs that jusText keeps with its English stop words, a line each.
+
+    A declaration of XML is taken out: lxml would decode the text a second time. With a document type in front lxml
+    makes a document of every text: jusText fails at a fragment whose outermost element it removes, such as a script.
+    """
+    try:
+        paragraphs = justext.justext("<!DOCTYPE html>" + _DECLARATION.sub("", html, count=1), _english())
+    except ParserError:  # no element at all
+        return ""
+    return "\n".join(paragraph.text for paragraph in paragraphs if not paragraph.is_boilerplate)
+
+
+@cache
+def _english() -> frozenset[str]:
+    words: frozenset[str] = justext.get_stoplist("English")
+    return words
 
 
 def _fix(text: str) -> str:

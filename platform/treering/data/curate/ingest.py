@@ -64,7 +64,7 @@ def take_shard(setting: Setting, shard: Shard) -> Finished:
     found = finished(folder)
     if found is not None:
         return found
-    done = Finished(begin(setting.store), 0, 0, 0, {})
+    done = Finished(begin(setting.store), 0, 0, 0, {}, {})
     intake, dropped = Intake(), Counter[tuple[str, str]]()
     error = None
     with ExitStack() as stack:
@@ -75,7 +75,7 @@ def take_shard(setting: Setting, shard: Shard) -> Finished:
     if intake.objects:
         write_durably(done.objects, json.dumps(intake.objects))
     counts = intake.num_documents, intake.num_bytes, intake.num_files_read
-    return finish(Finished(done.folder, *counts, dict(dropped), error), inputs, folder)
+    return finish(Finished(done.folder, *counts, dict(dropped), dict(intake.skipped), error), inputs, folder)
 
 
 def _rows(  # noqa: PLR0917 - the inner half of `take_shard`
@@ -133,7 +133,7 @@ def _examine(
     setting: Setting, shard: Shard, hasher: MinHasher, document: RawDocument
 ) -> tuple[str, str | None, str | None, Hashes | None]:
     """The text of a document, the step and the rule that drop it, and the signature of one that stays."""
-    text = extract(document.text, shard.corpus.kind)
+    text = extract(document.text, shard.corpus.kind, shard.corpus.html_extraction)
     if not text:
         return text, "extract", "empty", None
     rule, words = judge(text, shard.rules)

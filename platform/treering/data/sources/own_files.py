@@ -20,6 +20,8 @@ ENDINGS: Final[dict[OwnForm, tuple[str, ...]]] = {
     "jsonl": (".jsonl", ".jsonl.gz", ".jsonl.zst"),
     "parquet": (".parquet",),
     "megatron": (".bin", ".idx"),
+    "warc": (".warc", ".warc.gz"),
+    "wet": (".wet", ".wet.gz"),
 }
 """Endings of the files that a folder of each form is searched for, and of the two files of a pair."""
 
@@ -30,6 +32,8 @@ _NAMED: Final = {
     "parquet": "a Parquet file, a folder of such files, or a pattern",
     "dataset": "the folder of a data set that `save_to_disk` wrote",
     "megatron": "the path of a pair of .bin and .idx without the ending",
+    "warc": "a WARC file, a folder of such files, or a pattern",
+    "wet": "a WET file, a folder of such files, or a pattern",
 }
 _SHOWN: Final = 5
 

