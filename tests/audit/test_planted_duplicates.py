@@ -1,4 +1,8 @@
-"""Duplicates planted in raw text: curation drops them for their twins; a takedown of a copy finds the twin's steps."""
+"""Duplicates and a leaked text planted in raw text, over shards and corpora, curated by a pool of processes.
+
+Curation drops the copies for their twins and cuts the leak out; a takedown of any member finds all others, with what
+became of them and the steps that read them.
+"""
 
 import json
 from collections import Counter
@@ -7,16 +11,22 @@ import pytest
 import text_project
 import yaml
 from prose_text import make_text
+from typer.testing import CliRunner
 
+from treering.audit.documents.curated import find_decisions
 from treering.audit.documents.selection import Selector
 from treering.audit.documents.takedown import takedown
+from treering.audit.documents.trace import trace_documents
+from treering.cli import app
 from treering.config.load import load_experiment
 from treering.config.resolve import resolve
 from treering.data.blend.corpora import resolve_blend
 from treering.data.corpus.corpus import Corpus
 from treering.data.corpus.tokenize import tokenize
+from treering.data.curate.engines import PoolEngine
 from treering.data.curate.pipeline import curate
 from treering.data.order.treering1 import DataOrder
+from treering.errors import NotFoundError
 from treering.project import Project
 from treering.runlog.directory import RunDirectory
 
@@ -26,7 +36,12 @@ DOCUMENT = {
     "experiment": "planted",
     "seed": 1,
     "corpora": [{"name": name, "licence": "CC0-1.0", "jsonl": f"{name}.jsonl"} for name in CORPORA],
-    "curation": {"num_processes": 1, "heldout": {"fraction": 0.1}, "tasks": {"num_items": 4}},
+    "curation": {
+        "num_processes": 1,
+        "heldout": {"fraction": 0.1},
+        "tasks": {"num_items": 4},
+        "decontamination": {"rule": "cut", "tasks": ["quiz.jsonl"]},
+    },
     "tokenizer": {"vocabulary_size": 400},
     "blend": {
         "seed": 3,
@@ -49,10 +64,17 @@ COPIES = {  # the copy -> what it is a copy of, and how like
 }
 
 
+LEAKED = "first:doc-9"
+LEAK = "Of seven questions in the quiz " + " ".join(f"word{number}" for number in range(13)) + " is the last. "
+
+
 def plant(project):
-    """30 documents a corpus, and the copies after them."""
+    """30 documents a corpus, and the copies after them; one document has an item of a task in its middle."""
+    (project.root / "quiz.jsonl").write_text(json.dumps({"id": "q7", "text": LEAK}) + "\n")
     texts = {f"first:doc-{seed}": make_text(seed) for seed in range(30)}
     texts |= {f"second:doc-{seed}": make_text(seed) for seed in range(100, 130)}
+    middle = texts[LEAKED].index(" ", len(texts[LEAKED]) // 2) + 1
+    texts[LEAKED] = texts[LEAKED][:middle] + LEAK + texts[LEAKED][middle:]
     for number, (copy, (original, _)) in enumerate(COPIES.items()):
         changed = f" And so it went on for {number} more years." if "near" in copy else ""
         texts[copy] = texts[original] + changed
@@ -71,7 +93,9 @@ def trained(tmp_path_factory, laying):
     file.write_text(yaml.safe_dump(DOCUMENT))
     experiment = load_experiment(file)
     plant(project)
-    curate(experiment.corpora, experiment.curation, project, lambda _: None)
+    engine = PoolEngine(2)
+    curate(experiment.corpora, experiment.curation, project, lambda _: None, engine=engine, shard_bytes=5_000)
+    engine.close()
     tokenize(experiment.corpora, experiment.tokenizer, experiment.curation, project, say=lambda _: None)
     resolved = resolve(experiment, resolve_blend(experiment, project), str(file))
     run = RunDirectory(project.run(resolved.run_id))
@@ -141,3 +165,84 @@ def test_a_document_without_a_twin_stands_alone(trained, readings):
     assert f"first:{held_out}" in unread
     (entry,) = takedown(project, [Selector.parse(f"first:{held_out}")]).entries
     assert (entry.documents, entry.fate) == (0, {"kept for heldout": 1})
+
+
+def groups():
+    """Every planted group of duplicates: the original and its copies."""
+    found = {}
+    for copy, (original, _) in COPIES.items():
+        found.setdefault(original, {original}).add(copy)
+    return list(found.values())
+
+
+@pytest.mark.parametrize("group", groups(), ids=min)
+def test_a_takedown_of_any_member_names_all_others(trained, readings, group):
+    project, _run = trained
+    for asked in group:
+        found = takedown(project, [Selector.parse(asked)])
+        assert (found.num_decisions, {each.document for each in found.decisions}) == (len(group), group)
+        for each in found.decisions:
+            assert each.near_duplicate == (each.document != asked)
+            steps = readings.get(each.document, [])
+            assert (each.exposures, each.first_step, each.last_step) == (
+                len(steps), min(steps, default=None), max(steps, default=None),
+            )  # fmt: skip
+            original, dropped_by = COPIES.get(each.document, (None, None))
+            assert each.kept_instead == original
+            assert each.decision == (f"dropped by {dropped_by}" if original else each.decision)
+            assert each.decision in {f"dropped by {dropped_by}", "kept for train", "kept for heldout"}
+
+
+def fragments_of(readings):
+    return sorted(name for name in readings if name.startswith(f"{LEAKED}#char="))
+
+
+def test_a_cut_document_is_traced_to_its_characters_and_steps(trained, readings):
+    project, _run = trained
+    first, second = fragments_of(readings)
+    assert LEAKED not in readings
+    for asked, names in ((LEAKED, [first, second]), (first, [first])):
+        found = trace_documents(project, [Selector.parse(asked)])
+        assert [f"{each.corpus}:{each.document}" for each in sorted(found.documents, key=str)] == names
+        for each in found.documents:
+            steps = [exposure.step for exposure in each.exposures]
+            assert Counter(steps) == Counter(readings[f"{each.corpus}:{each.document}"])
+    for asked in (LEAKED, second):
+        found = takedown(project, [Selector.parse(asked)])
+        (entry,) = found.entries
+        assert (entry.documents, entry.near_duplicates, entry.fate) == (2, 0, {"kept for train, cut": 1})
+        (decision,) = found.decisions
+        assert decision.exposures == len(readings[first] + readings[second])
+        (removed,) = decision.removed
+        assert removed.items == ["quiz: q7"]
+        assert (first, second.partition(",")[0]) == (
+            f"{LEAKED}#char=0,{removed.start}", f"{LEAKED}#char={removed.end}",
+        )  # fmt: skip
+
+
+def test_decisions_lead_from_the_dropped_to_the_kept_and_back(trained, monkeypatch):
+    project, _run = trained
+    monkeypatch.chdir(project.root)
+    (project.root / "dvc.yaml").write_text("stages: {}\n")
+
+    def run(*arguments):
+        result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+        assert result.exit_code == 0
+        return result.stdout
+
+    for asked in ("second:near-1", "first:doc-6"):
+        table = [line.split() for line in run("decision", asked).splitlines()]
+        assert any(row[:6] == ["second:near-2", "dropped", "by", "dedup:", "near", "first:doc-6"] for row in table)
+        document = json.loads(run("decision", asked, "--json"))
+        assert document["num_documents"] == 3
+        assert {each["document"]: each["kept_instead"] for each in document["documents"]} == {
+            "first:doc-6": None, "second:near-1": "first:doc-6", "second:near-2": "first:doc-6",
+        }  # fmt: skip
+    assert f"{LEAKED}: characters" in run("decision", LEAKED)
+    assert find_decisions(project, [Selector.parse("first:none")]).unknown == ("first:none",)
+    with pytest.raises(NotFoundError, match="curation decided about no document first:none"):
+        run("decision", "first:none")
+    with pytest.raises(
+        NotFoundError, match=r"curation: second:near-1 was dropped by dedup: near; first:doc-6 was kept"
+    ):
+        run("trace", "--document=second:near-1")

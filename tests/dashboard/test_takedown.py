@@ -79,6 +79,14 @@ def test_a_pasted_list(decided):
     ]
     assert_answer(app, found)
     assert {each.document.document for each in found.documents} == {"red-3", "red-9", "green-4"}
+    decided = table(app, "Kept instead")
+    assert decided[["Raw document", "Decision", "Kept instead", "Found as"]].to_numpy().tolist() == [
+        ["red:red-3", "kept for train", "", "named by red:red-3"],
+        ["green:x", "dropped by dedup: near", "green:green-4", "named by green:x"],
+        ["green:y", "dropped by filter: too short", "", "named by green:y"],
+        ["red:red-9", "kept for train", "", "near-duplicate of red:red-3"],
+    ]
+    assert [number(text) for text in decided["Readings"]] == [each.exposures for each in found.decisions]
     seen = sum(not each.clean for each in found.checkpoints)
     assert seen
     assert f"3 documents of training corpora must go; {seen} of 2 checkpoints read a part" in texts(app)

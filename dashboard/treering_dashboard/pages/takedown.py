@@ -77,6 +77,7 @@ def _answer(found: Takedown) -> None:
         numbers, widths = ("Documents", "Near-duplicates", "Raw"), {"Entry": 180, "Curation": 270}
         table(entries_frame(found.entries), "Entries of the list", numbers=numbers, rows=12, widths=widths)
         chosen = exposure.choose_document(documents, found.num_documents, key=key, more=more)
+        exposure.decision_table(found.decisions, found.num_decisions)
     with right:
         links.open_checkpoint(exposure.checkpoint_table(found.checkpoints, key=key))
         links.open_exposure(exposure.exposure_table(chosen))

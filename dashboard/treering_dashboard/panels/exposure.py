@@ -7,6 +7,7 @@ from typing import Final
 import pandas as pd
 import streamlit as st
 
+from treering.audit.documents.curated import CuratedDocument
 from treering.audit.documents.exposure import CheckpointExposure, Exposure, TracedDocument
 from treering.runlog.directory import CheckpointDirectory
 from treering_dashboard.frames import cached
@@ -14,7 +15,7 @@ from treering_dashboard.panels.address import check_address, whole
 from treering_dashboard.panels.answer import open_ends
 from treering_dashboard.panels.foreign import say
 from treering_dashboard.panels.state import state_column
-from treering_dashboard.panels.tables import choose_row, clicked_row
+from treering_dashboard.panels.tables import choose_row, clicked_row, table
 from treering_dashboard.panels.text import count, known, plural
 
 _CLEAN: Final = "✔ clean"
@@ -168,6 +169,43 @@ def documents_frame(documents: Sequence[TracedDocument], more: Mapping[str, Sequ
     for place, (title, cells) in enumerate(more.items()):
         frame.insert(place, title, list(cells))
     return frame
+
+
+def decision_table(decisions: Sequence[CuratedDocument], total: int) -> None:
+    """What curation decided about documents and their near-duplicates, and what was kept instead.
+
+    Args:
+        decisions: those that are shown.
+        total: how many there are.
+    """
+    if not decisions:
+        return
+    st.markdown("###### Decisions of curation")
+    table(
+        decisions_frame(decisions),
+        "Raw documents, what became of them, and what was kept instead",
+        numbers=("Readings", "Read in steps"),
+        rows=12,
+    )
+    if len(decisions) < total:
+        st.caption(f"{count(len(decisions))} of {plural(total, 'raw document')}.")
+
+
+def decisions_frame(decisions: Sequence[CuratedDocument]) -> pd.DataFrame:
+    """One row a raw document."""
+    return pd.DataFrame(
+        [
+            {
+                "Raw document": each.document,
+                "Decision": each.decision,
+                "Kept instead": each.kept_instead or "",
+                "Found as": f"{'near-duplicate of' if each.near_duplicate else 'named by'} {each.asked}",
+                "Readings": "" if each.exposures is None else count(each.exposures),
+                "Read in steps": _range(each.first_step, each.last_step),
+            }
+            for each in decisions
+        ]
+    )
 
 
 def exposure_table(document: TracedDocument | None) -> Exposure | None:

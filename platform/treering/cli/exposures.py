@@ -1,12 +1,13 @@
 """How commands print documents with the steps that read them, and the checkpoints that saw them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from treering.cli.output import console, print_table
 from treering.config.canonical import short
 
 if TYPE_CHECKING:
+    from treering.audit.documents.curated import CuratedDocument
     from treering.audit.documents.exposure import CheckpointExposure, TracedDocument
 
 
@@ -53,6 +54,43 @@ def print_document(each: "TracedDocument") -> None:
             ],
             numbers=("attempt", "step", "sample", "in batch", "replica", "micro-batch", "epoch"),
         )
+
+
+def print_decisions(decisions: "Sequence[CuratedDocument]", total: int) -> None:
+    """Prints what curation decided about documents and their near-duplicates, with what read them if that was asked.
+
+    Args:
+        decisions: those to show.
+        total: how many there are.
+    """
+    read = any(each.exposures is not None for each in decisions)
+    print_table(
+        ("document", "curation", "kept instead", "as", *(("exposures", "steps") if read else ("cluster",))),
+        [
+            [
+                each.document,
+                each.decision,
+                each.kept_instead or "",
+                f"{'near-duplicate of' if each.near_duplicate else 'named by'} {each.asked}",
+                *(
+                    (
+                        f"{each.exposures:,}",
+                        "" if each.first_step is None else f"{each.first_step:,} to {each.last_step:,}",
+                    )
+                    if read
+                    else (each.cluster or "",)
+                ),
+            ]
+            for each in decisions
+        ],
+        numbers=("exposures",),
+    )
+    for each in decisions:
+        for gone in each.removed:
+            items = ", ".join(gone.items)
+            console.print(f"{each.document}: characters {gone.start:,} to {gone.end:,} were cut out, for {items}")
+    if len(decisions) < total:
+        console.print(f"{total - len(decisions):,} more documents; --limit shows more of them")
 
 
 def print_checkpoints(checkpoints: "Iterable[CheckpointExposure]") -> None:

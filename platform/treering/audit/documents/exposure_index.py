@@ -94,6 +94,15 @@ class ExposureIndex:
             found = order.document_exposures(position, numbers, *piece.sample_range)
             yield _Read(piece, component.digest or "", numbers, found, steps_of(piece.schedule, found.sample))
 
+    def steps(self, digest: str, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The steps of all attempts that read some of the documents, one for each exposure."""
+        steps = [np.empty(0, dtype=np.int64)]
+        items = np.searchsorted(self.documents[digest], numbers)
+        for read in (read for piece in self.pieces for read in self.reads_of(piece) if read.digest == digest):
+            first, end = (np.searchsorted(read.found.item, items + more) for more in (0, 1))
+            steps += [read.steps[lo:hi] for lo, hi in zip(first.tolist(), end.tolist(), strict=True)]
+        return np.concatenate(steps)
+
     def traced(self, limit: int | None = None) -> Iterator[TracedDocument]:
         """The documents, at most `limit` of them, with their exposures."""
         for digest, numbers in self.documents.items():

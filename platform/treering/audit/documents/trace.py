@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from treering.audit.corpora.catalog import Catalog
+from treering.audit.documents.curated import decided_about, shown
 from treering.audit.documents.exposure import CheckpointExposure, TracedDocument, answer_json
 from treering.audit.documents.exposure_index import corpora_of, find_exposures, project_runs
 from treering.audit.documents.readers import lost_runs, missing_corpora, recover_ancestries
@@ -12,6 +14,8 @@ from treering.audit.report import Gap, messages
 from treering.errors import EvidenceError, NotFoundError
 from treering.progress import Progress, quiet
 from treering.project import Project
+
+_FATES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +65,13 @@ def trace_documents(
     if not documents:
         missing += missing_corpora(catalog, ancestries)
         asked = ", ".join(str(selector) for selector in selectors)
-        text = (
-            f"{project.corpora}: no document of a corpus at hand is meant by {asked}; `treering takedown` also says "
-            f"what curation dropped{''.join(f'; {text}' for text in (*(each.text for each in missing), *unanswered))}"
+        text = "; ".join(
+            (
+                f"{project.corpora}: no document of a corpus at hand is meant by {asked}",
+                *(_fates(project, selectors, catalog) or ("`treering decision` says what curation dropped",)),
+                *(each.text for each in missing),
+                *unanswered,
+            )
         )
         raise EvidenceError(text, file=project.corpora) if missing else NotFoundError(text)
     exposed = find_exposures(runs, documents, catalog, progress, ancestries)
@@ -71,4 +79,18 @@ def trace_documents(
     gaps = (*missing, *exposed.gaps)
     return DocumentTrace(
         exposed.num_documents, traced, checkpoints, messages(gaps, unanswered), tuple(dict.fromkeys(gaps))
+    )
+
+
+def _fates(project: Project, selectors: Sequence[Selector], catalog: Catalog) -> tuple[str, ...]:
+    """What curation did with some documents, and what it kept in their stead, as far as its decisions can be read."""
+    try:
+        found = shown(selectors, decided_about(project, selectors, catalog, [], _FATES), _FATES)
+    except EvidenceError:  # `treering decision` names it
+        return ()
+    return tuple(
+        f"curation: {each.document} was {each.decision}"
+        + (f"; {each.kept_instead} was kept instead" if each.kept_instead else "")
+        for each in found
+        if not each.near_duplicate
     )

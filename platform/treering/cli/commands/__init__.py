@@ -58,6 +58,8 @@ COMMANDS = {
         "batch": "Show the documents that a step read, with their text; with `--rank`, those of one replica.",
         "trace": "Show every step of every run that read a document or a text, and which checkpoints saw it.",
         "index": "Index the n-grams of the training corpora, for `trace --text` and `contamination`.",
+        "decision": "Show what curation decided about documents: kept, cut or dropped, and which document was kept "
+        "instead.",
         "takedown": "Show which checkpoints saw a document of a list, or a near-duplicate, and which are clean.",
         "contamination": "Show which evaluation examples a checkpoint had read, when, and its scores without them.",
         "diff": "Show what two checkpoints read differently: shares, samples of only one, the first different step.",

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from treering.cli.exposures import print_checkpoints, print_documents, print_unanswered
+from treering.cli.exposures import print_checkpoints, print_decisions, print_documents, print_unanswered
 from treering.cli.gaps import exit_if_incomplete
 from treering.cli.options import (
     JsonOption,
@@ -29,7 +29,7 @@ def takedown(
 ) -> None:
     """Show which checkpoints saw a document of a list, or a near-duplicate, and which are clean.
 
-    Near-duplicates are those that curation recorded.
+    Near-duplicates are those that curation recorded; each is named, with what was kept instead and what read it.
 
     Exit codes:
         3: evidence is missing for a part of the answer
@@ -62,6 +62,9 @@ def takedown(
         numbers=("documents", "near-duplicates"),
     )
     console.print()
+    if found.decisions:
+        print_decisions(found.decisions, found.num_decisions)
+        console.print()
     print_documents([taken.document for taken in found.documents], found.num_documents)
     print_checkpoints(found.checkpoints)
     print_unanswered(found.unanswered)

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treering.config.canonical import digest_bytes
+from treering.data.curate.decisions import Removed
 from treering.data.curate.decontaminate import TaskNgrams
 from treering.data.curate.engines import Engine
 from treering.data.curate.library import Training
@@ -42,23 +43,6 @@ PARAMETERS: Final = {
     "max_documents": MAX_DOCUMENTS,
 }
 """For the provenance."""
-
-
-@dataclass(frozen=True, slots=True)
-class Removed:
-    """What was cut out of a document.
-
-    Attributes:
-        start: its first character.
-        end: the character behind it.
-        items: `task: item` of each task item that has an n-gram there.
-        digest: of the text, as UTF-8.
-    """
-
-    start: int
-    end: int
-    items: list[str]
-    digest: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,8 @@ extracted text, the task items that match there, and the sha256 of the text that
 kept, in fragments (`treering.data.fragments`): what lies between is all of it. Null where nothing was cut.
 """
 
+from dataclasses import dataclass
+
 import pyarrow as pa
 
 SCHEMA = pa.schema(
@@ -43,3 +45,20 @@ REMOVED = pa.field(
 )
 STEPS = ("extract", "filter", "dedup", "heldout", "decontaminate")
 """Steps that drop documents, in their order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """What was cut out of a document.
+
+    Attributes:
+        start: its first character.
+        end: the character behind it.
+        items: `task: item` of each task item that has an n-gram there.
+        digest: of the text, as UTF-8.
+    """
+
+    start: int
+    end: int
+    items: list[str]
+    digest: str
