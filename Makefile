@@ -32,7 +32,7 @@ $(READY): pyproject.toml constraints.txt
 	@echo "installing torch …"
 	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
 	@echo "installing everything else …"
-	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --editable '.[data,trainer,evaluation,registry,ledger,dashboard,attestation,report,team,pipeline,s3,docs,test]'
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --editable '.[data,ray,trainer,evaluation,registry,ledger,dashboard,attestation,report,team,pipeline,s3,docs,test]'
 	@touch $@
 
 demo: repro  ## set up, run the pipeline, serve MLflow and the dashboard until Ctrl-C

@@ -6,27 +6,20 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 from kills import kill_itself
-from prose_text import make_text
+from shard_world import SMALL, World, tree
 
 from treering.config.corpora import CorpusConfig
 from treering.data.curate import ingest
-from treering.data.curate.engines import Engine, PoolEngine, ProcessEngine
+from treering.data.curate.engines import PoolEngine, ProcessEngine
 from treering.data.curate.pipeline import curate
 from treering.errors import TreeringError, UserError
 
 pytestmark = pytest.mark.slow
-
-SMALL = 3_000
-
-
-def tree(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 class Shuffled(ProcessEngine):
@@ -43,34 +36,6 @@ class Shuffled(ProcessEngine):
                 raise KeyboardInterrupt("by the test")
             yield place, function(shared, tasks[place])
             self.done.append(function.__name__)
-
-
-class World:
-    """A tiny project with duplicates across its shards and corpora, and the result of one process without shards."""
-
-    def __init__(self, tiny: Any) -> None:
-        self.tiny = tiny
-        tiny.rows += [
-            {"id": "short", "text": "Too short."},
-            {"id": "again", "text": tiny.rows[3]["text"]},
-            {"id": "almost", "text": tiny.rows[4]["text"] + " And so on."},
-        ]
-        tiny.pages["Copied"] = f"<p>{tiny.rows[5]['text']}</p>"
-        self.corpora = tiny.corpora()
-        capped = tiny.project.raw / "capped"
-        capped.mkdir()
-        for number, name in enumerate("abc"):
-            rows = [{"text": make_text(2000 + 100 * number + seed)} for seed in range(15)]
-            rows[7:7] = [{"text": "Too short."}, {"text": tiny.rows[6 + number]["text"]}]
-            (capped / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        self.corpora.append(CorpusConfig(name="capped", licence="MIT", jsonl="*.jsonl", max_megabytes=0.03))
-
-    def curate(self, engine: Engine, shard_bytes: int = SMALL, **rest: Any) -> dict[str, bytes]:
-        curate(
-            self.corpora, self.tiny.config, self.tiny.project, lambda _: None,
-            engine=engine, shard_bytes=shard_bytes, **rest,
-        )  # fmt: skip
-        return tree(self.tiny.project.curated)
 
 
 @pytest.fixture

@@ -9,14 +9,19 @@ from treering.cli.output import STEP_TITLES, console, print_json, print_table, s
 from treering.progress import progress_bars
 
 
-def curate(
+def curate(  # noqa: PLR0917 - one argument an option
     config: ConfigArgument = DEFAULT_CONFIG,
     overrides: SetOption = None,
     engine: Annotated[
-        str | None, typer.Option(help="Where shards are done: process (here) or pool (processes of this machine).")
+        str | None,
+        typer.Option(help="Where: process (this one), pool (processes of this machine), or ray (a cluster)."),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Shards at a time; default: curation.num_processes.")
+        int | None,
+        typer.Option(min=1, help="Shards at a time; default: curation.num_processes, on Ray all cores."),
+    ] = None,
+    address: Annotated[
+        str | None, typer.Option(help="Of the Ray cluster: HOST:PORT, or auto on one of its nodes.")
     ] = None,
     json: JsonOption = False,
 ) -> None:
@@ -28,6 +33,7 @@ def curate(
     Examples:
         treering curate experiments/demo.yaml
         treering curate experiments/demo.yaml --engine pool --workers 16
+        treering curate experiments/demo.yaml --engine ray --address 10.0.0.1:6379
         treering curate experiments/demo.yaml --set curation.heldout.fraction=0.05
     """
     from treering.config.load import load_experiment
@@ -37,7 +43,8 @@ def curate(
 
     experiment = load_experiment(config, overrides or ())
     here = project()
-    chosen = engine_for(engine, workers or experiment.curation.num_processes)
+    workers = workers or (None if engine == "ray" else experiment.curation.num_processes)
+    chosen = engine_for(engine, workers, address, here.root)
     with progress_bars() as progress:
         say = stage_progress(json=json)
         summary = run(experiment.corpora, experiment.curation, here, say, engine=chosen, progress=progress)

@@ -23,7 +23,7 @@ Shared = TypeVar("Shared")
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-ENGINES = ("process", "pool")
+ENGINES = ("process", "pool", "ray")
 _PRELOADED = ["treering.data.curate.ingest", "treering.data.curate.finalize"]
 MAX_DEATHS = 3
 """Deaths of workers in a row, without a task that was finished between them, after which an engine gives up."""
@@ -118,21 +118,35 @@ class PoolEngine:
             raise
 
 
-def engine_for(name: str | None, workers: int) -> Engine:
+def engine_for(name: str | None, workers: int | None, address: str | None = None, folder: Path = Path()) -> Engine:
     """The engine of a name.
 
     Args:
-        name: process or pool; None for a pool of several workers, or this process alone.
-        workers: number of processes.
+        name: process, pool or ray; None for a pool of several workers, or this process alone.
+        workers: number of processes; on Ray, tasks at a time: None for all cores of the cluster.
+        address: of a Ray cluster.
+        folder: of the project; every node of the cluster has it.
 
     Raises:
-        UserError: the name is unknown.
+        UserError: the name is unknown, Ray and an address do not come together, or see `RayEngine`.
+        StoreError: no cluster answers at the address.
     """
     if name not in (*ENGINES, None):
         raise UserError(f"--engine {name}: expected one of {', '.join(ENGINES)}")
+    if name == "ray" and address is None:
+        raise UserError(
+            "--engine ray: expected --address HOST:PORT of a cluster, or --address auto on one of its nodes; on one "
+            "machine use --engine pool"
+        )
+    if name != "ray" and address is not None:
+        raise UserError(f"--address {address}: expected engine ray; add --engine ray")
+    if address is not None:
+        from treering.data.curate.ray_engine import RayEngine  # noqa: PLC0415 - it imports this module
+
+        return RayEngine(address, workers, folder)
     if name == "process" or (name is None and workers == 1):
         return ProcessEngine()
-    return PoolEngine(workers)
+    return PoolEngine(workers or 1)
 
 
 def deaths_of(tasks: Sequence[object]) -> str:

@@ -27,7 +27,7 @@ pieces, the parameters, and the code with the versions of its libraries. It hold
 shelf), their signatures, a row for each raw document, and `record.json`: those inputs, the counts, and size and digest
 of every file. A folder gets its name when it is complete, and the record is written when no document failed. So an
 interrupted stage, started again, checks the records and does only the shards that have none; the stage removes all
-shards when `data/curated` stands.
+shards when `data/curated` stands. `finalize.check_shard` leaves nothing: its part, and all merges, are done again.
 
 A fault names the file and the document, and what nobody expected (an exception of a library) the shard too. A worker
 that dies is replaced, and its shards are done again; where one dies again and again the error names the shards.
