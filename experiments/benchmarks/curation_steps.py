@@ -31,7 +31,7 @@ STEPS: dict[str, tuple[tuple[Any, str], ...]] = {
     "language": ((rules, "language"),),
     "words and their hashes": ((rules, "scan"), (finalize, "word_hashes")),
     "shingles and MinHash": ((ingest, "shingle_runs"), (minhash.MinHasher, "bands"), (finalize, "shingle_set")),
-    "digests": ((ingest, "_sha256"), (ingest, "id_hash")),
+    "digests": ((ingest, "_sha256"),),
     "shelf": ((ingest, "_line"), (shelf.SignatureWriter, "add"), (shelf.Shelf, "document")),
     "rows of documents": ((ingest, "_rows"), (ingest, "write_rows")),
     "records of shards": ((ingest, "finish"), (ingest, "finished"), (shards.Shard, "inputs")),

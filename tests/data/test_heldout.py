@@ -1,9 +1,11 @@
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from treering.config.corpora import HeldoutConfig
 from treering.data.curate.heldout import TwinIndex, choose_heldout
-from treering.data.words import shingles
+from treering.data.words import Hashes, shingles
 from treering.errors import UserError
 
 
@@ -55,3 +57,20 @@ def test_twin_index_computes_jaccard_exactly() -> None:
     assert index.twin(twin, 0.67) is None
     assert index.twin(shingles("nothing in common with it at all", 5), 0.01) is None
     assert TwinIndex([]).twin(twin, 0.01) is None
+
+
+SETS = st.lists(st.sets(st.sampled_from([0, 1, 2, 2**47, 2**48, 2**48 + 1, 2**63, 2**64 - 1])), max_size=6)
+
+
+@given(SETS, st.lists(st.sets(st.integers(0, 2) | st.just(2**64 - 1)), min_size=1, max_size=3))
+def test_the_twin_is_the_first_of_the_most_alike(heldout: list[set[int]], asked: list[set[int]]) -> None:
+    def members(of: set[int]) -> Hashes:
+        return np.array(sorted(of), np.uint64)
+
+    index = TwinIndex((7 * place, members(each)) for place, each in enumerate(heldout))
+    for one in asked:
+        likeness = [len(one & each) / len(one | each) if one & each else 0.0 for each in heldout]
+        best = max(likeness, default=0.0)
+        expected = 7 * likeness.index(best) if best else None
+        assert index.twin(members(one), best) == expected
+        assert index.twin(members(one), best + 1e-9) is None

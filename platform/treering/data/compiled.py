@@ -198,6 +198,20 @@ def hash_runs(hashes: Hashes, length: int, multiplier: np.uint64, mix: np.uint64
 
 
 @compiled
+def _first_at_least(table: Hashes, starts: npt.NDArray[np.int64], key: np.uint64) -> int:
+    """Index of the first entry of a sorted table that is at least a key."""
+    prefix = np.int64(key >> np.uint64(48))
+    low, high = int(starts[prefix]), int(starts[prefix + 1])
+    while low < high:
+        middle = (low + high) // 2
+        if table[middle] < key:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@compiled
 def find_run(  # noqa: PLR0917 - numba takes no keywords
     hashes: Hashes,
     length: int,
@@ -208,7 +222,7 @@ def find_run(  # noqa: PLR0917 - numba takes no keywords
 ) -> int:
     """Index in a sorted table of the hash of the first run of `length` words that is there; -1 if no run is.
 
-    `starts[p]` is the index of the first entry whose highest 16 bits are at least p, for p up to 2¹⁶.
+    `starts` is `treering.data.words.starts_by_prefix` of the table.
     """
     run, highest = np.uint64(0), _power(multiplier, length)
     for last in range(len(hashes)):
@@ -218,11 +232,51 @@ def find_run(  # noqa: PLR0917 - numba takes no keywords
         if last < length - 1:
             continue
         mixed = _mixed(run, mix)
-        prefix = np.int64(mixed >> np.uint64(48))
-        for index in range(starts[prefix], starts[prefix + 1]):
-            if table[index] == mixed:
-                return index
+        index = _first_at_least(table, starts, mixed)
+        if index < len(table) and table[index] == mixed:
+            return index
     return -1
+
+
+@compiled
+def most_alike(  # noqa: PLR0917 - numba takes no keywords
+    members: Hashes,
+    table: Hashes,
+    starts: npt.NDArray[np.int64],
+    owners: npt.NDArray[np.uint32],
+    sizes: npt.NDArray[np.int64],
+    common: npt.NDArray[np.int64],
+) -> tuple[int, float]:
+    """The owner of a sorted table whose set is most like a set, the first of several; -1 if none has a member of it.
+
+    Args:
+        members: of the set.
+        table: the members of all owners' sets, sorted.
+        starts: as `find_run` takes them.
+        owners: of each entry of the table.
+        sizes: of each owner's set.
+        common: room for a number for each owner: all zero, before and after.
+
+    Returns:
+        The owner, and the Jaccard similarity of both sets.
+    """
+    for member in members:
+        index = _first_at_least(table, starts, member)
+        while index < len(table) and table[index] == member:
+            common[owners[index]] += 1
+            index += 1
+    best, highest = -1, 0.0
+    for member in members:
+        index = _first_at_least(table, starts, member)
+        while index < len(table) and table[index] == member:
+            owner = int(owners[index])
+            if common[owner]:
+                similarity = common[owner] / (sizes[owner] + len(members) - common[owner])
+                if similarity > highest or (similarity == highest and owner < best):
+                    best, highest = owner, similarity
+                common[owner] = 0
+            index += 1
+    return best, highest
 
 
 @compiled

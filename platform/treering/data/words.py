@@ -88,6 +88,12 @@ def shingle_runs(hashes: Hashes, length: int) -> Hashes:
     return hash_runs(hashes, min(length, max(1, len(hashes))), _MULTIPLIER, _MIX)
 
 
+def starts_by_prefix(hashes: Hashes) -> npt.NDArray[np.int64]:
+    """Index of the first of sorted hashes whose highest 16 bits are at least p, for p up to 2¹⁶: int64 [2¹⁶ + 1]."""
+    prefixes = np.arange(2**16, dtype=np.uint64) << np.uint64(48)
+    return np.append(np.searchsorted(hashes, prefixes), len(hashes)).astype(np.int64)
+
+
 class RunTable:
     """Hashes of runs, of one length, to find the first of them in a text.
 
@@ -97,9 +103,7 @@ class RunTable:
 
     def __init__(self, hashes: Hashes) -> None:
         self.hashes = hashes
-        self._starts = np.append(
-            np.searchsorted(hashes, np.arange(2**16, dtype=np.uint64) << np.uint64(48)), len(hashes)
-        )
+        self._starts = starts_by_prefix(hashes)
 
     def find(self, words: Hashes, length: int) -> int:
         """Index of the hash of the first run of a text's word hashes that is here; -1 if none is."""

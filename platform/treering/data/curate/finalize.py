@@ -1,6 +1,5 @@
 """The last pass: checks the training documents shard by shard, then writes each corpus, shuffled, and its decisions."""
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -19,11 +18,12 @@ from treering.data.curate.heldout import TwinIndex
 from treering.data.curate.library import Library, Training
 from treering.data.curate.seeded_hash import keys
 from treering.data.curate.shards import Finished
-from treering.data.curate.shelf import DIGEST_BYTES, Shelf
+from treering.data.curate.shelf import DIGEST_BYTES, Shelf, json_line
 from treering.data.fragments import fragment_id
 from treering.data.words import shingle_set, word_hashes
 
 SPLITS = ("train", "heldout")
+_NO_SPLIT = -1
 
 
 Drop = tuple[str, str, str | None]
@@ -128,58 +128,51 @@ def write_corpus(writing: Writing, decisions: Decisions) -> Written:
     """Writes the documents that are left of one corpus, shuffled, and the decision about each raw document."""
     library, name = Library(writing.names, writing.shards), writing.names[decisions.corpus]
     first, count = library.first(decisions.corpus, 0), len(decisions.rule)
-    kept = decisions.rule == KEPT
-    split_of = {
-        index: split
-        for split in SPLITS
-        for index in np.flatnonzero(kept & (decisions.heldout == (split == "heldout"))).tolist()
-        if index not in decisions.late
-    }
+    split = np.where(decisions.rule == KEPT, decisions.heldout.astype(np.int8), np.int8(_NO_SPLIT))
+    split[list(decisions.late)] = _NO_SPLIT
     cuts = {index: each for index, each in (decisions.cuts or {}).items() if index not in decisions.late}
     fragments = [(index, fragment) for index, each in sorted(cuts.items()) for fragment in each.fragments]
+    in_split = np.concatenate([split, split[[index for index, _ in fragments]]])
+    in_split[list(cuts)] = _NO_SPLIT
     order = _shuffled(writing, decisions.corpus, [fragment for _, fragment in fragments])
     characters = Counter[str]()
-    for split in SPLITS:
-        with (writing.out / split / f"{name}.jsonl").open("w", encoding="utf-8") as file:
-            for place in order:
+    for number, name_of_split in enumerate(SPLITS):
+        with (writing.out / name_of_split / f"{name}.jsonl").open("wb") as file:
+            for place in order[in_split[order] == number]:
                 index, fragment = (place, None) if place < count else fragments[place - count]
-                if split_of.get(index) != split or (fragment is None and index in cuts):
-                    continue
                 row = library.document(first + index)
                 if fragment is not None:
                     row["id"] = fragment_id(row["id"], fragment.start, fragment.end)
                     row["text"] = row["text"][fragment.start : fragment.end]
-                characters[split] += len(row["text"])
-                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+                characters[name_of_split] += len(row["text"])
+                file.write(json_line(row))
     dropped: Counter[tuple[str, str]] = Counter()
-    rows = _decisions(library, decisions, split_of, dropped)
+    rows = _decisions(library, decisions, split, dropped)
     schema = SCHEMA if decisions.cuts is None else SCHEMA.append(REMOVED)
     write_rows(writing.out / "decisions" / f"{name}.parquet", rows, schema)
     library.close()
-    documents = Counter(split_of.values())
     cut = {
         "documents": len(cuts),
         "fragments": len(fragments),
         "characters": sum(gone.end - gone.start for each in cuts.values() for gone in each.removed),
     }
     return Written(
-        {split: documents[split] for split in SPLITS},
-        {split: characters[split] for split in SPLITS},
+        {each: int((split == number).sum()) for number, each in enumerate(SPLITS)},
+        {each: characters[each] for each in SPLITS},
         dict(dropped),
         None if decisions.cuts is None else cut,
     )
 
 
-def _shuffled(writing: Writing, corpus: int, fragments: Sequence[Fragment]) -> list[int]:
-    """The order of a corpus's documents and, numbered behind them, of its fragments."""
-    digests = [shard.signatures.digests[:] for shard in writing.shards[corpus]]
-    digests.append(np.frombuffer(b"".join(each.key for each in fragments), np.uint8).reshape(-1, DIGEST_BYTES))
-    order: list[int] = np.argsort(keys(writing.seed, "shuffle", np.concatenate(digests)), kind="stable").tolist()
-    return order
+def _shuffled(writing: Writing, corpus: int, fragments: Sequence[Fragment]) -> npt.NDArray[np.int64]:
+    """The order of a corpus's documents and, numbered behind them, of its fragments: int64 [n]."""
+    parts = [keys(writing.seed, "shuffle", shard.signatures.digests[:]) for shard in writing.shards[corpus]]
+    cut = np.frombuffer(b"".join(each.key for each in fragments), np.uint8).reshape(-1, DIGEST_BYTES)
+    return np.argsort(np.concatenate([*parts, keys(writing.seed, "shuffle", cut)]), kind="stable")
 
 
 def _decisions(
-    library: Library, decisions: Decisions, split_of: dict[int, str], dropped: Counter[tuple[str, str]]
+    library: Library, decisions: Decisions, split: npt.NDArray[np.int8], dropped: Counter[tuple[str, str]]
 ) -> Iterator[dict[str, Any]]:
     """The decision about every raw document; counts into `dropped` what the late steps dropped."""
     name, first = library.names[decisions.corpus], library.first(decisions.corpus, 0)
@@ -198,7 +191,7 @@ def _decisions(
                 elif index in decisions.late:
                     row["step"], row["rule"], row["near_duplicate_of"] = decisions.late[index]
                 else:
-                    row["kept"], row["split"] = True, split_of[index]
+                    row["kept"], row["split"] = True, SPLITS[split[index]]
                 if decisions.cuts is not None and index in decisions.cuts:
                     row["removed"] = [asdict(each) for each in decisions.cuts[index].removed]
                 if row["step"]:

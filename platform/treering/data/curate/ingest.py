@@ -17,8 +17,8 @@ from treering.data.curate.extract import extract
 from treering.data.curate.filter import judge
 from treering.data.curate.minhash import MinHasher
 from treering.data.curate.shards import Finished, Shard, begin, finish, finished
-from treering.data.curate.shelf import SignatureWriter
-from treering.data.sources.documents import Intake, RawDocument, id_hash
+from treering.data.curate.shelf import SignatureWriter, json_line
+from treering.data.sources.documents import Intake, RawDocument
 from treering.data.sources.raw import read_shard
 from treering.data.words import Hashes, shingle_runs
 from treering.errors import UserError
@@ -74,6 +74,7 @@ def take_shard(setting: Setting, shard: Shard) -> Finished:
             error = str(fault)
     if intake.objects:
         write_durably(done.objects, json.dumps(intake.objects))
+    intake.id_hashes.tofile(done.ids)
     counts = intake.num_documents, intake.num_bytes, intake.num_files_read
     return finish(Finished(done.folder, *counts, dict(dropped), dict(intake.skipped), error), inputs, folder)
 
@@ -92,7 +93,6 @@ def _rows(  # noqa: PLR0917 - the inner half of `take_shard`
         UserError: the reader found a fault, or a library failed at a document.
     """
     shelf = stack.enter_context(done.shelf.open("wb"))
-    ids = stack.enter_context(done.ids.open("wb"))
     streams = {step: stack.enter_context(done.digests(step).open("wb")) for step in HASHED_STEPS}
     writer = stack.enter_context(SignatureWriter(done.signatures))
     hasher = MinHasher(setting.dedup.bands, setting.dedup.rows)
@@ -107,7 +107,6 @@ def _rows(  # noqa: PLR0917 - the inner half of `take_shard`
                 f"{error}); shard {shard.number + 1} of corpus {shard.corpus.name} ends there. Take the document out, "
                 "and report it: no text should do this"
             ) from error
-        ids.write(id_hash(document.id).to_bytes(8, "little"))
         streams["extract"].write(_sha256(document.text))
         digest = _sha256(text)
         if text:
@@ -150,7 +149,7 @@ def _line(document: RawDocument, text: str) -> bytes:
         "offset": document.offset,
         "licence": document.licence,
     }
-    return json.dumps(row, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+    return json_line(row)
 
 
 def _sha256(text: str) -> bytes:

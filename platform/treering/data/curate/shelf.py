@@ -13,8 +13,16 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 
 DIGEST_BYTES = 16
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False)
+
+
+def json_line(row: dict[str, Any]) -> bytes:
+    """A document as a line of JSON Lines."""
+    return _ENCODER.encode(row).encode("utf-8", "replace") + b"\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +127,7 @@ class Shelf:
         found = os.pread(self._ends.fileno(), 16, max(0, index - 1) * 8)
         ends = np.frombuffer(found, np.int64)
         start, end = (0, int(ends[0])) if index == 0 else ends.tolist()
-        row: dict[str, Any] = json.loads(os.pread(self._file.fileno(), end - start, start))
+        row: dict[str, Any] = orjson.loads(os.pread(self._file.fileno(), end - start, start))
         return row
 
     def close(self) -> None:

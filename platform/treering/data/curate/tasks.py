@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from treering.config.corpora import TaskConfig
-from treering.data.curate.seeded_hash import key
+from treering.data.curate.seeded_hash import Keyed, key
 from treering.data.words import words
 
 TASKS = ("lambada", "cloze")
@@ -39,31 +39,31 @@ def sentences(text: str) -> list[str]:
     ]
 
 
-def _context(before: list[str], config: TaskConfig) -> str:
-    return " ".join(" ".join(before).split()[-config.context_words :])
-
-
 def _lambada_items(parts: list[str], config: TaskConfig) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number in range(1, len(parts)):
-        match = _LAST_WORD.fullmatch(parts[number])
-        if match is None:
-            continue
-        context = _context([*parts[:number], match[1]], config)
-        target = match[2]
-        seen = words(context)
-        if len(seen) >= _MIN_CONTEXT_WORDS and target.lower() in seen:
-            yield number, {"text": f"{context} {target}", "context": context, "target": target}
+    before: list[str] = []
+    for number, part in enumerate(parts):
+        match = _LAST_WORD.fullmatch(part) if number else None
+        if match is not None:
+            context = " ".join([*before, *match[1].split()][-config.context_words :])
+            target = match[2]
+            seen = words(context)
+            if len(seen) >= _MIN_CONTEXT_WORDS and target.lower() in seen:
+                yield number, {"text": f"{context} {target}", "context": context, "target": target}
+        before = [*before, *part.split()][-config.context_words :]
 
 
 def _cloze_items(parts: list[str], config: TaskConfig) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number in range(1, len(parts)):
-        context = _context(parts[:number], config)
-        if _may_continue(parts[number]) and len(words(context)) >= _MIN_CONTEXT_WORDS:
-            yield number, {"context": context, "answer": parts[number]}
+    before: list[str] = []
+    for number, part in enumerate(parts):
+        if number and _may_continue(part):
+            context = " ".join(before)
+            if len(words(context)) >= _MIN_CONTEXT_WORDS:
+                yield number, {"context": context, "answer": part}
+        before = [*before, *part.split()][-config.context_words :]
 
 
 def _may_continue(sentence: str) -> bool:
-    return len(words(sentence)) in _SENTENCE_WORDS and sentence[-1] in ".!?"
+    return sentence[-1] in ".!?" and len(words(sentence)) in _SENTENCE_WORDS
 
 
 def write_tasks(
@@ -121,10 +121,13 @@ def _cloze_choices(
     """
     answer, own = item["answer"], item["corpus"]
     wrong: list[str] = []
+    keyed = Keyed(seed, "wrong", answer)
     for corpus in sorted(filter(pool.get, pool), key=lambda name: (name != own, pool[name][0])):
+        if len(wrong) == NUM_CHOICES - 1:
+            break
         others = {text for _, text, document in pool[corpus] if (corpus, document) != (own, item["document"])}
-        ranked = sorted(others - {answer, *wrong}, key=lambda text: (key(seed, "wrong", answer + text), text))
-        wrong += ranked[: NUM_CHOICES - 1 - len(wrong)]
+        others -= {answer, *wrong}
+        wrong += heapq.nsmallest(NUM_CHOICES - 1 - len(wrong), others, key=lambda text: (keyed.key(text), text))
     if len(wrong) < NUM_CHOICES - 1:
         return None
     gold = key(seed, "gold", item["context"] + answer) % NUM_CHOICES

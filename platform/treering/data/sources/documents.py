@@ -5,6 +5,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
+
 from treering.errors import UserError
 
 RECORD: Final = "record at byte"
@@ -53,7 +56,7 @@ class Intake:
     unit: str = "document"
     objects: list[dict[str, str | int]] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
-    _ids: set[int] = field(default_factory=set, repr=False)
+    _ids: dict[int, None] = field(default_factory=dict, repr=False)
 
     def at(self, offset: int) -> str:
         """The place of a document in the file that is being read."""
@@ -68,14 +71,19 @@ class Intake:
         key = id_hash(document.id)
         if key in self._ids:
             raise self.twice(document)
-        self._ids.add(key)
+        self._ids[key] = None
         self.num_documents += 1
-        self.num_bytes += len(document.text.encode("utf-8", "replace"))
+        self.num_bytes += _num_bytes(document.text)
+
+    @property
+    def id_hashes(self) -> npt.NDArray[np.uint64]:
+        """Of all documents that were counted, in their order; one that was given back is the last: uint64 [n]."""
+        return np.fromiter(self._ids, np.uint64, len(self._ids))
 
     def give_back(self, document: RawDocument) -> None:
         """Counts a document no longer that turned out to be faulty."""
         self.num_documents -= 1
-        self.num_bytes -= len(document.text.encode("utf-8", "replace"))
+        self.num_bytes -= _num_bytes(document.text)
 
     def twice(self, document: RawDocument) -> UserError:
         """The error about an id that an earlier document has too."""
@@ -86,6 +94,10 @@ class Intake:
             f"{self.at(document.offset)}: found id {document.id!r} twice, expected ids that are unique inside a "
             f"corpus; {change}"
         )
+
+
+def _num_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
 def id_hash(key: str) -> int:
