@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from web_archive import Record, archive, record_id, write
 
+from treering.data.sources import warc_records
 from treering.data.sources.warc_records import read_records, record_borders
 from treering.errors import UserError
 
@@ -47,6 +48,12 @@ def test_every_cut_gives_the_same_records(tmp_path: Path, compressed: bool) -> N
         assert (most_bytes == 1) == (starts == positions)
         pieces = zip(starts, [*starts[1:], None], strict=True)
         assert [each for begin, end in pieces for each in read(path, begin, end)] == expected
+
+
+def test_a_border_between_two_blocks_of_reading_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warc_records, "READ_BYTES", 2)
+    path = write(tmp_path / "a.warc.gz", archive(RECORDS[:8]))
+    assert record_borders(path, 1) == [position for position, _ in read(path)]
 
 
 def test_an_archive_in_a_record_is_never_taken_for_the_file_itself(tmp_path: Path) -> None:

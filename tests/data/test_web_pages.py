@@ -86,7 +86,6 @@ def test_what_is_no_page_is_counted_by_its_reason(tmp_path: Path) -> None:
         "/secret": Answer(b"secret", {**HTML, "Content-Encoding": "aes"}),
         "/not-br": Answer(b"\xff\xff\xff", {**HTML, "Content-Encoding": "br"}),
         "/bomb": Answer(gzip.compress(bytes(MAX_BYTES + 1)), {**HTML, "Content-Encoding": "gzip"}),
-        "/long": Answer(bytes(MAX_BYTES + 1), HTML),
     }
     records = [Record(each, path=path) for path, each in fetched(answers).items()]
     records += [
@@ -99,7 +98,7 @@ def test_what_is_no_page_is_counted_by_its_reason(tmp_path: Path) -> None:
     documents, intake = read(tmp_path, archive(records), warc="a.warc.gz")
     assert [each.source for each in documents] == [f"{ADDRESS}/broken"]  # cut off before its first byte
     assert intake.skipped == {
-        "status 301": 1, "status 404": 2, "not HTML": 2, "content encoding": 2, "larger than 16 MiB": 2, "not HTTP": 1,
+        "status 301": 1, "status 404": 2, "not HTML": 2, "content encoding": 2, "larger than 16 MiB": 1, "not HTTP": 1,
         "without HTTP status": 2, "type resource": 1, "type unknown": 1,
     }  # fmt: skip
 
@@ -141,12 +140,13 @@ def test_texts_of_a_wet_file(tmp_path: Path) -> None:
         Record(b"software: test\r\n", "warcinfo", media_type="application/warc-fields"),
         Record("Grüße".encode(), "conversion", "/a", "text/plain"),
         Record(b"<p>x", "conversion", "/b", "text/html"),
+        Record(bytes(MAX_BYTES + 1), "conversion", "/c", "text/plain"),
     ]
     documents, intake = read(tmp_path, archive(records), wet="a.warc.wet.gz")
     assert [(each.id, each.text, each.source) for each in documents] == [
         (f"{record_id(1)}@{DATE}", "Grüße", f"{ADDRESS}/a")
     ]
-    assert intake.skipped == {"type warcinfo": 1, "not plain text": 1}
+    assert intake.skipped == {"type warcinfo": 1, "not plain text": 1, "larger than 16 MiB": 1}
 
 
 def test_a_record_without_id_is_named_by_file_and_byte(tmp_path: Path) -> None:
@@ -172,6 +172,7 @@ def test_which_text_of_a_page_is_taken() -> None:
     assert extract(declared, "html", "justext") == text.replace("people", "élèves").strip()
     for empty in ("", " ", "<!-- none -->", "<p>", "<script>x()</script>", "<select><option>"):
         assert extract(empty, "html", "justext") == extract(empty, "html", "main") == ""
+    assert extract("<select><select>x", "html", "justext") == ""
 
 
 def test_a_page_of_any_depth_is_read_in_time() -> None:
@@ -203,26 +204,29 @@ def test_an_archive_is_curated_with_its_evidence_at_every_size_of_a_shard(tiny: 
     folder = tiny.project.raw / "web"
     for number, part in enumerate((records[:40], records[40:])):
         write(folder / f"{number}.warc.gz", archive(part, first=number * 40))
-    corpora = [corpus_of(warc="crawl/*.warc.gz")]
+    web = corpus_of(warc="crawl/*.warc.gz")
+    write(tiny.project.raw / "capped" / "a.warc.gz", archive(records[40:]))
+    capped = web.model_copy(update={"name": "capped", "warc": "a.warc.gz", "max_megabytes": 0.012})
     said: list[str] = []
 
     def curated(shard_bytes: int) -> dict[str, bytes]:
-        curate(corpora, tiny.config, tiny.project, said.append, engine=ProcessEngine(), shard_bytes=shard_bytes)
+        curate([capped, web], tiny.config, tiny.project, said.append, engine=ProcessEngine(), shard_bytes=shard_bytes)
         files = sorted(path for path in tiny.project.curated.rglob("*") if path.is_file())
-        return {str(path): path.read_bytes() for path in files}
+        return {str(path.relative_to(tiny.project.curated)): path.read_bytes() for path in files}
 
     expected = curated(1 << 40)
     assert expected == curated(4_000)
     assert "no documents     web: 66 records: 32 type request, 32 type metadata, 1 type warcinfo, 1 status 410" in said
-    web = json.loads((tiny.project.curated / "summary.json").read_text())["corpora"]["web"]
-    assert web["taken"]["documents"] == 31
-    assert web["taken"]["skipped"] == {"status 410": 1, "type metadata": 32, "type request": 32, "type warcinfo": 1}
-    assert web["dropped"]["dedup"] == {"exact": 1}
-    [extraction, *_] = json.loads((tiny.project.curated / "provenance" / "web.json").read_text())
+    found = json.loads(expected["summary.json"])["corpora"]
+    assert found["web"]["taken"]["documents"] == 31
+    skipped = {"status 410": 1, "type metadata": 32, "type request": 32, "type warcinfo": 1}
+    assert found["web"]["taken"]["skipped"] == skipped
+    assert found["web"]["dropped"]["dedup"] == {"exact": 8}
+    taken = found["capped"]["taken"]
+    assert 12_000 <= taken["bytes"] < 14_500
+    assert taken["skipped"] == {"type metadata": taken["documents"] - 1, "type request": taken["documents"]}
+    [extraction, *_] = json.loads(expected["provenance/web.json"])
     assert extraction["parameters"] == {"cap_bytes": None, "extraction": "main", "kind": "html", "reader": "warc"}
-    capped = corpora[-1].model_copy(update={"max_megabytes": 0.02})
-    corpora[-1] = capped
-    assert curated(1 << 40) == curated(4_000) != expected
 
 
 def test_an_archive_without_a_page_says_what_it_has(tiny: Any) -> None:

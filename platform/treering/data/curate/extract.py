@@ -29,7 +29,6 @@ _MAYBE_BAD = re.compile(r"[^\x00-\x7f]{2}|[\u0152\u0153\xc2\xc3]")
 
 Each pattern of `ftfy.badness` has the one or the other; C1 control characters are in `_CHANGEABLE`.
 """
-_DECLARATION = re.compile(r"\s*<\?xml[^>]*>")
 _TAG = re.compile(
     r"<(/?)(?!(?:area|base|br|col|dd|dt|embed|hr|img|input|li|link|meta|option|p|param|source|tbody|td|tfoot|th|thead|tr|"
     r"track|wbr)\b)[a-z]",
@@ -82,11 +81,11 @@ def _too_deep(html: str) -> bool:
 def _good_paragraphs(html: str) -> str:
     """The paragraphs that jusText keeps with its English stop words, a line each.
 
-    A declaration of XML is taken out: lxml would decode the text a second time. With a document type in front lxml
-    makes a document of every text: jusText fails at a fragment whose outermost element it removes, such as a script.
+    With a document type in front, lxml makes a document of every text, and skips a declaration of XML. jusText fails at
+    a fragment whose outermost element it removes, and lxml at a declared encoding in text that is decoded already.
     """
     try:
-        paragraphs = justext.justext("<!DOCTYPE html>" + _DECLARATION.sub("", html, count=1), _english())
+        paragraphs = justext.justext("<!DOCTYPE html>" + html, _english())
     except ParserError:  # no element at all
         return ""
     return "\n".join(paragraph.text for paragraph in paragraphs if not paragraph.is_boilerplate)
