@@ -26,7 +26,7 @@ from treering.data.corpus.corpus import BIN, DOCUMENTS, IDX, MANIFEST
 from treering.data.corpus.document_table import DOCUMENT_SCHEMA
 from treering.data.corpus.manifest import CHUNK_BYTES, SCHEMA_VERSION, describe_file, write_manifest
 from treering.data.corpus.mapped_offsets import MappedOffsets
-from treering.data.corpus.tokenize import train_tokenizer
+from treering.data.corpus.text_tokenizer import train_tokenizer
 from treering.project import Project
 from treering.runlog.directory import MANIFEST_FILE, RunDirectory, checkpoint_name
 from treering.runlog.folders import HEADER_FILE

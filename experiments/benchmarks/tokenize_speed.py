@@ -28,7 +28,7 @@ from megatron.core.datasets.indexed_dataset import IndexedDatasetBuilder
 from tokenizers import Tokenizer
 
 from treering.data.corpus.corpus import BIN, IDX
-from treering.data.corpus.tokenize import load_tokenizer, read_documents, write_corpus
+from treering.data.corpus.text_tokenizer import load_tokenizer, read_documents, write_corpus
 
 WIDTHS = {2: np.uint16, 4: np.int32}
 

@@ -22,7 +22,7 @@ from treering.config.load import load_experiment
 from treering.config.resolve import resolve
 from treering.data.blend.corpora import resolve_blend
 from treering.data.corpus.corpus import Corpus
-from treering.data.corpus.tokenize import tokenize
+from treering.data.corpus.text_tokenizer import tokenize
 from treering.data.curate.engines import PoolEngine
 from treering.data.curate.pipeline import curate
 from treering.data.order.treering1 import DataOrder

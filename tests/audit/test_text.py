@@ -24,7 +24,7 @@ from treering.config.resolve import resolve
 from treering.data.blend.corpora import resolve_blend
 from treering.data.corpus.corpus import Corpus
 from treering.data.corpus.text import Detokenizer
-from treering.data.corpus.tokenize import load_tokenizer
+from treering.data.corpus.text_tokenizer import load_tokenizer
 from treering.data.ngram_index.build import build_index
 from treering.data.ngram_index.hashes import ngram_hashes
 from treering.data.ngram_index.index import NgramIndex, index_directory

@@ -14,7 +14,7 @@ from treering.audit.checkpoint import audit_checkpoint
 from treering.config.canonical import digest_file
 from treering.data.corpus.corpus import Corpus
 from treering.data.corpus.manifest import write_manifest
-from treering.data.corpus.tokenize import load_tokenizer, write_corpus
+from treering.data.corpus.text_tokenizer import load_tokenizer, write_corpus
 from treering.runlog.find import find_runs
 
 

@@ -10,7 +10,7 @@ import pytest
 from treering.config.corpora import TokenizerConfig
 from treering.data.corpus import manifest as manifests
 from treering.data.corpus.corpus import Corpus, token_digest
-from treering.data.corpus.tokenize import load_tokenizer, train_tokenizer, write_corpus
+from treering.data.corpus.text_tokenizer import load_tokenizer, train_tokenizer, write_corpus
 from treering.errors import EvidenceError, NotFoundError
 
 NUM_DOCUMENTS = 40

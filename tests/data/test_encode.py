@@ -14,7 +14,7 @@ from tokenizers import AddedToken, Tokenizer, normalizers, pre_tokenizers
 from treering.config.corpora import TokenizerConfig
 from treering.data.corpus import encode
 from treering.data.corpus.encode import PIECES, encoder
-from treering.data.corpus.tokenize import load_tokenizer, train_tokenizer
+from treering.data.corpus.text_tokenizer import load_tokenizer, train_tokenizer
 
 WORDS = pre_tokenizers.ByteLevel(add_prefix_space=False)
 HARD = ["'s", "'ll", " 're", "\u2019s", "\r\n", "  ", "\n\n", "x9", "é's", "...", *"aZsmt'd \n\t\r09.,-_~@[`{/"]

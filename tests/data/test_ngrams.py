@@ -21,8 +21,8 @@ from treering.config.canonical import digest_file
 from treering.config.corpora import TokenizerConfig
 from treering.data.corpus.corpus import Corpus
 from treering.data.corpus.text import Detokenizer
+from treering.data.corpus.text_tokenizer import load_tokenizer, train_tokenizer, write_corpus
 from treering.data.corpus.token_bytes import Spelling
-from treering.data.corpus.tokenize import load_tokenizer, train_tokenizer, write_corpus
 from treering.data.ngram_index import build as ngram_build
 from treering.data.ngram_index.build import build_index
 from treering.data.ngram_index.hashes import ngram_hashes

@@ -8,7 +8,7 @@ import pytest
 
 from treering.config.corpora import CurationConfig, TokenizerConfig
 from treering.data.corpus.corpus import Corpus
-from treering.data.corpus.tokenize import load_tokenizer, read_documents, tokenize, train_tokenizer, write_corpus
+from treering.data.corpus.text_tokenizer import load_tokenizer, read_documents, tokenize, train_tokenizer, write_corpus
 from treering.data.curate.pipeline import curate
 from treering.errors import UserError
 

@@ -6,7 +6,7 @@ import pytest
 import text_project
 
 from treering.config.canonical import digest_file
-from treering.data.corpus.tokenize import load_tokenizer
+from treering.data.corpus.text_tokenizer import load_tokenizer
 from treering.data.corpus.tokenizer import check_tokenizer, end_of_document
 from treering.errors import EvidenceError, UserError
 

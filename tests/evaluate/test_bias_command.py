@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from treering.audit.evidence.agreement import check_run
+from treering.data.corpus.text_tokenizer import load_tokenizer
 from treering.data.corpus.token_bytes import Spelling
-from treering.data.corpus.tokenize import load_tokenizer
 from treering.data.corpus.tokenizer import open_tokenizer
 from treering.errors import UserError
 from treering.metrics.bias import assess

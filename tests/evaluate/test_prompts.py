@@ -9,7 +9,7 @@ import torch
 
 from treering.audit.evidence.agreement import check_run
 from treering.config.operation import EvaluationConfig, PromptsConfig
-from treering.data.corpus.tokenize import load_tokenizer
+from treering.data.corpus.text_tokenizer import load_tokenizer
 from treering.errors import UserError
 from treering.metrics.continuations import side_by_side
 from treering.runlog.analyses import Continuations

@@ -17,8 +17,8 @@ from suite_files import SUITE, rows, write_rows, write_suite
 
 from treering.config.canonical import digest_file
 from treering.config.operation import EvaluationTask
+from treering.data.corpus.text_tokenizer import load_tokenizer
 from treering.data.corpus.token_bytes import Spelling
-from treering.data.corpus.tokenize import load_tokenizer
 from treering.data.corpus.tokenizer import open_tokenizer
 from treering.metrics.hans import hans_of
 from treering.project import NO_TASKS

@@ -23,7 +23,7 @@ EXCEPTIONS = {
     "platform/treering/reproduce/capsule/unpack.py": "in a new folder, which `replace_durably` syncs whole",
     "platform/treering/store/sqlite_database.py": "moves a damaged database to a free name; nothing is replaced",
     "platform/treering/data/corpus/index_writer.py": STAGE,
-    "platform/treering/data/corpus/tokenize.py": STAGE,
+    "platform/treering/data/corpus/text_tokenizer.py": STAGE,
     "platform/treering/data/corpus/write.py": STAGE,
     "platform/treering/data/curate/disk_array.py": SCRATCH,
     "platform/treering/data/curate/finalize.py": STAGE,

@@ -7,7 +7,7 @@ import pytest
 
 import treering
 from treering.config.canonical import digest_file
-from treering.data.corpus.tokenize import load_tokenizer, write_corpus
+from treering.data.corpus.text_tokenizer import load_tokenizer, write_corpus
 from treering.project import Project
 from treering.reproduce.data import compare_reads
 from treering.reproduce.difference import compare_runs

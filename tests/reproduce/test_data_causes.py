@@ -13,7 +13,7 @@ from treering.config.load import load_experiment
 from treering.config.resolve import resolve
 from treering.config.resolved_blend import ResolvedBlend
 from treering.data.blend.corpora import resolve_blend
-from treering.data.corpus.tokenize import tokenize
+from treering.data.corpus.text_tokenizer import tokenize
 from treering.data.order.treering1 import DataOrder
 from treering.project import Project
 from treering.reproduce.causes import find_causes

@@ -22,7 +22,7 @@ from treering.config.corpora import TokenizerConfig
 from treering.config.load import load_experiment
 from treering.config.schema import Experiment
 from treering.data.corpus.indexed import index_bytes
-from treering.data.corpus.tokenize import train_tokenizer
+from treering.data.corpus.text_tokenizer import train_tokenizer
 from treering.setup.experiment import _weights
 from treering.setup.stage_code import STAGE_SOURCES
 

@@ -21,7 +21,7 @@ from prose_text import make_text
 
 from treering.config.corpora import TokenizerConfig
 from treering.data.corpus.indexed import index_bytes
-from treering.data.corpus.tokenize import train_tokenizer
+from treering.data.corpus.text_tokenizer import train_tokenizer
 
 pytestmark = [pytest.mark.slow, pytest.mark.pipeline, pytest.mark.trainer]
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from treering.cli import app
 from treering.data.corpus.own_tokenizer import read_own_tokenizer
-from treering.data.corpus.tokenize import load_tokenizer
+from treering.data.corpus.text_tokenizer import load_tokenizer
 from treering.errors import NotFoundError, UserError
 from treering.runlog.directory import CheckpointDirectory, RunDirectory
 from treering.runlog.export import Export

@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from treering.data.corpus.text_tokenizer import load_tokenizer
 from treering.data.corpus.token_bytes import Spelling
-from treering.data.corpus.tokenize import load_tokenizer
 from treering.data.corpus.tokenizer import open_tokenizer
 from treering.errors import TrainingError, UserError
 from treering.runlog.directory import RunDirectory

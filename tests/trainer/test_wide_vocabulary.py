@@ -10,7 +10,7 @@ import text_project
 from treering.audit.documents.batch import step_batch
 from treering.data.corpus.corpus import Corpus
 from treering.data.corpus.indexed import TokenFile
-from treering.data.corpus.tokenize import load_tokenizer
+from treering.data.corpus.text_tokenizer import load_tokenizer
 from treering.runlog.find import find_runs
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

@@ -37,7 +37,7 @@ STAGE_SOURCES: Final[dict[str, tuple[str, ...]]] = {
         f"{_CORPUS}/{name}.py"
         for name in (
             *("corpus", "encode", "index_header", "index_writer", "indexed", "manifest", "own_tokenizer", "own_tokens"),
-            *("sentencepiece_model", "table", "tokenize", "tokenizer", "write"),
+            *("sentencepiece_model", "table", "text_tokenizer", "tokenizer", "write"),
         )
     ),
     "blend": ("platform/treering/data/blend/corpora.py",),

@@ -11,8 +11,8 @@ from treering.config.canonical import short
 from treering.config.operation import EvaluationConfig
 from treering.config.resolved import Resolved
 from treering.data.corpus.corpus import Corpus
+from treering.data.corpus.text_tokenizer import load_tokenizer
 from treering.data.corpus.token_bytes import Spelling
-from treering.data.corpus.tokenize import load_tokenizer
 from treering.data.corpus.tokenizer import TextTokenizer, check_tokenizer, open_tokenizer
 from treering.errors import UserError
 from treering.project import Project

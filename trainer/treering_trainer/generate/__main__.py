@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from treering.config.canonical import short
+from treering.data.corpus.text_tokenizer import load_tokenizer
 from treering.data.corpus.token_bytes import Spelling
-from treering.data.corpus.tokenize import load_tokenizer
 from treering.data.corpus.tokenizer import check_tokenizer, end_of_document, open_tokenizer
 from treering.ending import run_command
 from treering.errors import TrainingError, UserError

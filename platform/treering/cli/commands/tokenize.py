@@ -16,7 +16,7 @@ def tokenize(config: ConfigArgument = DEFAULT_CONFIG, overrides: SetOption = Non
     """
     from treering.config.canonical import short
     from treering.config.load import load_experiment
-    from treering.data.corpus.tokenize import tokenize as run
+    from treering.data.corpus.text_tokenizer import tokenize as run
 
     experiment = load_experiment(config, overrides or ())
     say = stage_progress(json=json)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from treering.data.corpus.text_tokenizer import load_tokenizer
 from treering.data.corpus.token_bytes import Spelling
-from treering.data.corpus.tokenize import load_tokenizer
 from treering.data.corpus.tokenizer import TextTokenizer, end_of_document, open_tokenizer
 from treering.errors import UserError
 from treering.metrics.bias import words_of

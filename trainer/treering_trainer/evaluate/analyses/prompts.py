@@ -9,8 +9,8 @@ from pathlib import Path
 from treering.collect.code import code_digest
 from treering.config.canonical import digest_bytes, short
 from treering.config.operation import PromptsConfig
+from treering.data.corpus.text_tokenizer import load_tokenizer
 from treering.data.corpus.token_bytes import Spelling
-from treering.data.corpus.tokenize import load_tokenizer
 from treering.data.corpus.tokenizer import open_tokenizer
 from treering.errors import EvidenceError, UserError
 from treering.files import read_bytes
