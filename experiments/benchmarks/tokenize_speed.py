@@ -6,7 +6,8 @@
 
 Reads the curated training documents and the tokenizer of a project, and measures in turns, in one process each:
 
-- `ours`: `corpus.bin`, `corpus.idx`, the document table with a digest of each document, and the manifest;
+- `ours`: the shards and the corpora made of them: `corpus.bin`, `corpus.idx`, the document table with a digest of each
+  document, and the manifest;
 - `megatron`: `corpus.bin` and `corpus.idx` alone, as `tools/preprocess_data.py` of Megatron-LM makes them: a line of
   JSON, one call of `encode` of the same library and tokenizer, megatron-core's `IndexedDatasetBuilder`.
 
@@ -27,17 +28,25 @@ import numpy as np
 from megatron.core.datasets.indexed_dataset import IndexedDatasetBuilder
 from tokenizers import Tokenizer
 
+from treering.config.canonical import digest_file
 from treering.data.corpus.corpus import BIN, IDX
-from treering.data.corpus.text_tokenizer import load_tokenizer, read_documents, write_corpus
+from treering.data.corpus.text_tokenizer import load_tokenizer
+from treering.data.curate.shards import SHARD_BYTES
+from treering.data.tokenize.curated import cut, read_documents
+from treering.data.tokenize.shards import Joint, Setting, Shard, code_version, join_shards, tokenize_shard
 
 WIDTHS = {2: np.uint16, 4: np.int32}
 
 
 def ours(paths: list[Path], tokenizer_path: Path, end: int, width: int, out: Path) -> None:
-    """Writes a corpus of each file."""
-    tokenizer = load_tokenizer(tokenizer_path)
+    """Makes a corpus of each file, by its shards."""
+    setting = Setting(
+        tokenizer_path, digest_file(tokenizer_path), end, width, out / "shards", code_version(), threads=False
+    )
     for path in paths:
-        write_corpus(out / path.stem, read_documents(path), tokenizer, end, {"name": path.stem}, width=width)
+        shards = [Shard(path.stem, path, number, *place) for number, place in enumerate(cut(path, SHARD_BYTES))]
+        parts = tuple(tokenize_shard(setting, shard).folder for shard in shards)
+        join_shards(width, Joint(out / path.stem, parts, {"name": path.stem}))
 
 
 def megatron(paths: list[Path], tokenizer_path: Path, end: int, width: int, out: Path) -> None:

@@ -22,10 +22,10 @@ from treering.config.load import load_experiment
 from treering.config.resolve import resolve
 from treering.data.blend.corpora import resolve_blend
 from treering.data.corpus.corpus import Corpus
-from treering.data.corpus.text_tokenizer import tokenize
 from treering.data.curate.engines import PoolEngine
 from treering.data.curate.pipeline import curate
 from treering.data.order.treering1 import DataOrder
+from treering.data.tokenize.stage import tokenize
 from treering.errors import NotFoundError
 from treering.project import Project
 from treering.runlog.directory import RunDirectory

@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 from audited_project import cut_checkpoint, lay_attempt, start_run
+from corpus_writer import write_corpus
 from dashboard_page import metrics, page, table, texts
 
 from treering.audit.attestation.check import attested
@@ -14,7 +15,7 @@ from treering.audit.checkpoint import audit_checkpoint
 from treering.config.canonical import digest_file
 from treering.data.corpus.corpus import Corpus
 from treering.data.corpus.manifest import write_manifest
-from treering.data.corpus.text_tokenizer import load_tokenizer, write_corpus
+from treering.data.corpus.text_tokenizer import load_tokenizer
 from treering.runlog.find import find_runs
 
 

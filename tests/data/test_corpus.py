@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from corpus_writer import write_corpus
 
 from treering.config.corpora import TokenizerConfig
 from treering.data.corpus import manifest as manifests
 from treering.data.corpus.corpus import Corpus, token_digest
-from treering.data.corpus.text_tokenizer import load_tokenizer, train_tokenizer, write_corpus
+from treering.data.corpus.text_tokenizer import load_tokenizer, train_tokenizer
 from treering.errors import EvidenceError, NotFoundError
 
 NUM_DOCUMENTS = 40

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from corpus_writer import write_corpus
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
@@ -21,7 +22,7 @@ from treering.config.canonical import digest_file
 from treering.config.corpora import TokenizerConfig
 from treering.data.corpus.corpus import Corpus
 from treering.data.corpus.text import Detokenizer
-from treering.data.corpus.text_tokenizer import load_tokenizer, train_tokenizer, write_corpus
+from treering.data.corpus.text_tokenizer import load_tokenizer, train_tokenizer
 from treering.data.corpus.token_bytes import Spelling
 from treering.data.ngram_index import build as ngram_build
 from treering.data.ngram_index.build import build_index

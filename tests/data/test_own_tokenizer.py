@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from corpus_writer import write_corpus
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
 from treering.config.canonical import digest_file
 from treering.config.corpora import TokenizerConfig
 from treering.data.corpus.own_tokenizer import read_own_tokenizer
-from treering.data.corpus.text_tokenizer import check_own_tokenizer, load_tokenizer, train_tokenizer, write_corpus
+from treering.data.corpus.text_tokenizer import check_own_tokenizer, load_tokenizer, train_tokenizer
 from treering.data.corpus.token_bytes import Spelling
 from treering.data.corpus.tokenizer import end_of_document, open_tokenizer
 from treering.errors import TreeringError, UserError

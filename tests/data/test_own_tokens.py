@@ -11,9 +11,10 @@ import pytest
 from treering.config.corpora import CorpusConfig, CurationConfig, TokenizerConfig
 from treering.data.corpus.corpus import Corpus, token_digest
 from treering.data.corpus.indexed import TokenFile, index_bytes
-from treering.data.corpus.text_tokenizer import tokenize, train_tokenizer
+from treering.data.corpus.text_tokenizer import train_tokenizer
 from treering.data.curate.pipeline import curate
 from treering.data.sources.fetch import fetch
+from treering.data.tokenize.stage import tokenize
 from treering.errors import TreeringError, UserError
 from treering.project import NO_TASKS, Project
 

@@ -10,9 +10,11 @@ from typing import Any
 
 import psutil
 import pytest
+import token_world
 from kills import kill_itself
 from ray_cluster import add_node, ray_cluster, working
 from shard_world import World
+from token_world import TokenWorld
 
 from treering.data.curate.engines import ProcessEngine, engine_for
 from treering.data.curate.ray_engine import RayEngine, difference
@@ -62,6 +64,13 @@ def test_no_number_of_workers_and_no_order_changes_a_byte(world: World, engine: 
     expected = world.curate(ProcessEngine(), 1 << 40)
     for workers in (1, 3, 7):
         assert world.curate(Some(engine, workers)) == expected
+
+
+def test_no_number_of_workers_changes_a_token(tmp_path: Path, engine: RayEngine) -> None:
+    tokens = TokenWorld(tmp_path).write()
+    expected = tokens.tokenize()
+    for workers in (1, 3, 7):
+        assert tokens.tokenize(engine=Some(engine, workers), shard_bytes=token_world.SMALL) == expected
 
 
 def test_killed_workers_change_nothing(world: World, engine: RayEngine) -> None:

@@ -8,8 +8,10 @@ import pytest
 
 from treering.config.corpora import CurationConfig, TokenizerConfig
 from treering.data.corpus.corpus import Corpus
-from treering.data.corpus.text_tokenizer import load_tokenizer, read_documents, tokenize, train_tokenizer, write_corpus
+from treering.data.corpus.text_tokenizer import load_tokenizer, train_tokenizer
 from treering.data.curate.pipeline import curate
+from treering.data.tokenize.curated import read_documents
+from treering.data.tokenize.stage import tokenize
 from treering.errors import UserError
 
 CONFIG = TokenizerConfig(vocabulary_size=600)
@@ -114,22 +116,12 @@ def test_what_is_missing_is_named(tiny: Any) -> None:
         load_tokenizer(tiny.project.tokenizer)
 
 
-@pytest.mark.parametrize("content", [b"{", b"\xff\n"])
+@pytest.mark.parametrize("content", [b"{", b"\xff\n", b"[1]", b'{"id": "x", "text": 3}'])
 def test_damaged_curated_documents_are_named(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "own.jsonl"
-    path.write_bytes(content)
-    with pytest.raises(UserError, match=r"own\.jsonl is damaged .*`treering curate` makes it anew"):
+    good = b'{"id": "a", "text": "b", "source": "s", "offset": 0, "licence": "MIT"}\n'
+    path.write_bytes(good + content)
+    with pytest.raises(
+        UserError, match=rf"own\.jsonl is damaged at byte {len(good)} .*`treering curate` makes it anew"
+    ):
         list(read_documents(path))
-
-
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        ([], "found 0 documents, expected at least 1"),
-        ([{"id": "x", "text": "", "source": "s", "offset": 0, "licence": "l"}], "document 'x' is empty"),
-    ],
-)
-def test_empty_documents_do_not_exist(tokenized: Any, tmp_path: Path, rows: list[dict[str, Any]], message: str) -> None:
-    tokenizer = load_tokenizer(tokenized.project.tokenizer)
-    with pytest.raises(UserError, match=message):
-        write_corpus(tmp_path / "empty", rows, tokenizer, 0, {"name": "empty"})

@@ -4,10 +4,11 @@ import shutil
 
 import audited_project
 import pytest
+from corpus_writer import write_corpus
 
 import treering
 from treering.config.canonical import digest_file
-from treering.data.corpus.text_tokenizer import load_tokenizer, write_corpus
+from treering.data.corpus.text_tokenizer import load_tokenizer
 from treering.project import Project
 from treering.reproduce.data import compare_reads
 from treering.reproduce.difference import compare_runs

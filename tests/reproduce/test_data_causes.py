@@ -13,8 +13,8 @@ from treering.config.load import load_experiment
 from treering.config.resolve import resolve
 from treering.config.resolved_blend import ResolvedBlend
 from treering.data.blend.corpora import resolve_blend
-from treering.data.corpus.text_tokenizer import tokenize
 from treering.data.order.treering1 import DataOrder
+from treering.data.tokenize.stage import tokenize
 from treering.project import Project
 from treering.reproduce.causes import find_causes
 from treering.reproduce.data_causes import _fed_otherwise

@@ -8,12 +8,13 @@ from types import SimpleNamespace
 import numpy as np
 import run_records
 import yaml
+from corpus_writer import write_corpus
 
 from treering.config.canonical import digest_file
 from treering.config.load import load_experiment
 from treering.data.blend.continuation import resolve_run
 from treering.data.blend.corpora import resolve_blend
-from treering.data.corpus.text_tokenizer import load_tokenizer, train_tokenizer, write_corpus
+from treering.data.corpus.text_tokenizer import load_tokenizer, train_tokenizer
 from treering.data.order.treering1 import DataOrder
 from treering.project import Project
 from treering.runlog.directory import RunDirectory, checkpoint_name

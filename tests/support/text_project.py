@@ -14,7 +14,7 @@ import yaml
 
 from treering.config.load import load_experiment
 from treering.data.blend.corpora import resolve_blend
-from treering.data.corpus.text_tokenizer import tokenize
+from treering.data.tokenize.stage import tokenize
 from treering.project import Project
 
 WORDS = {

@@ -48,6 +48,13 @@ PublicKeyOption = Annotated[
     list[Path] | None,
     typer.Option("--public-key", metavar="FILE", help="A public key in PEM whose signatures are trusted; repeatable."),
 ]
+EngineOption = Annotated[
+    str | None, typer.Option(help="Where: process (this one), pool (processes of this machine), or ray (a cluster).")
+]
+WorkersOption = Annotated[
+    int | None, typer.Option(min=1, help="Shards at a time; default: curation.num_processes, on Ray all cores.")
+]
+AddressOption = Annotated[str | None, typer.Option(help="Of the Ray cluster: HOST:PORT, or auto on one of its nodes.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 LimitOption = Annotated[
     int, typer.Option("--limit", metavar="N", min=0, help="Show at most N documents or examples; counts include all.")

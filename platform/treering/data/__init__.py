@@ -2,5 +2,6 @@
 
 Stages fetch, curate, tokenize and blend live here. The trainer reads the corpora, the audit re-digests them.
 
-Inside: `sources/`, `curate/`, `corpus/`, `order/`, `megatron/` (Megatron's order), `ngram_index/`, `blend/`.
+Inside: `sources/`, `curate/`, `corpus/`, `tokenize/`, `order/`, `megatron/` (Megatron's order), `ngram_index/`,
+`blend/`.
 """

@@ -33,12 +33,15 @@ STAGE_SOURCES: Final[dict[str, tuple[str, ...]]] = {
         f"{_SOURCES}/stored.py",
         f"{_CORPUS}/table.py",
     ),
-    "tokenize": tuple(
-        f"{_CORPUS}/{name}.py"
-        for name in (
-            *("corpus", "encode", "index_header", "index_writer", "indexed", "manifest", "own_tokenizer", "own_tokens"),
-            *("sentencepiece_model", "table", "text_tokenizer", "tokenizer", "write"),
-        )
+    "tokenize": (
+        *(
+            f"{_CORPUS}/{name}.py"
+            for name in (
+                *("corpus", "encode", "index_header", "index_writer", "indexed", "manifest", "own_tokenizer"),
+                *("own_tokens", "sentencepiece_model", "table", "text_tokenizer", "tokenizer", "write"),
+            )
+        ),
+        "platform/treering/data/tokenize",
     ),
     "blend": ("platform/treering/data/blend/corpora.py",),
     "train": (*NUMERIC_SOURCES, "trainer/treering_trainer/checkpointing/publish.py"),

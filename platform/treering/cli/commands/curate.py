@@ -1,10 +1,15 @@
 """`treering curate`: stage `curate` of the pipeline."""
 
-from typing import Annotated
-
-import typer
-
-from treering.cli.options import DEFAULT_CONFIG, ConfigArgument, JsonOption, SetOption, project
+from treering.cli.options import (
+    DEFAULT_CONFIG,
+    AddressOption,
+    ConfigArgument,
+    EngineOption,
+    JsonOption,
+    SetOption,
+    WorkersOption,
+    project,
+)
 from treering.cli.output import STEP_TITLES, console, print_json, print_table, stage_progress
 from treering.progress import progress_bars
 
@@ -12,17 +17,9 @@ from treering.progress import progress_bars
 def curate(  # noqa: PLR0917 - one argument an option
     config: ConfigArgument = DEFAULT_CONFIG,
     overrides: SetOption = None,
-    engine: Annotated[
-        str | None,
-        typer.Option(help="Where: process (this one), pool (processes of this machine), or ray (a cluster)."),
-    ] = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(min=1, help="Shards at a time; default: curation.num_processes, on Ray all cores."),
-    ] = None,
-    address: Annotated[
-        str | None, typer.Option(help="Of the Ray cluster: HOST:PORT, or auto on one of its nodes.")
-    ] = None,
+    engine: EngineOption = None,
+    workers: WorkersOption = None,
+    address: AddressOption = None,
     json: JsonOption = False,
 ) -> None:
     """Clean the fetched text: filter, deduplicate, hold out, make tasks, decontaminate, shuffle.

@@ -21,15 +21,15 @@ Source: GPT-2's `encoder.py`, and `ByteLevel` of `tokenizers` 0.23: `'s|'t|'re|'
 
 import json
 import re
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
-from typing import TYPE_CHECKING, Final, cast
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from treering.data.corpus.sentencepiece_model import SentencePieceTokenizer
 from treering.data.corpus.tokenizer import TextTokenizer
+from treering.errors import UserError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -51,9 +51,11 @@ PIECES: Final = re.compile(
 _MOST_BYTES: Final = 1 << 27
 """Most memory for the tokens of known pieces, about."""
 _ENTRY_BYTES: Final = 200
+_BATCH_DOCUMENTS: Final = 256
+_BATCH_CHARACTERS: Final = 1 << 22
 
 
-class _Encoder:
+class Encoder:
     """Cuts texts with the library alone."""
 
     def __init__(self, tokenizer: TextTokenizer) -> None:
@@ -65,7 +67,7 @@ class _Encoder:
             yield np.array(encoding.ids, dtype=np.uint32)
 
 
-class _WordEncoder(_Encoder):
+class _WordEncoder(Encoder):
     """Keeps the tokens of the pieces that it met. Where these become too many it begins anew."""
 
     def __init__(self, tokenizer: TextTokenizer) -> None:
@@ -93,17 +95,14 @@ class _WordEncoder(_Encoder):
             self._num_bytes += _ENTRY_BYTES + len(piece) + tokens.nbytes
 
 
-@lru_cache(maxsize=1)
-def encoder(tokenizer: TextTokenizer) -> _Encoder:
+def encoder(tokenizer: TextTokenizer) -> Encoder:
     """The fastest way to cut texts with a tokenizer; the tokens are the library's own.
 
-    The last encoder is kept, with the pieces that it knows.
-
     Args:
-        tokenizer: as `tokenize.load_tokenizer` gives it.
+        tokenizer: as `text_tokenizer.load_tokenizer` gives it.
     """
     if isinstance(tokenizer, SentencePieceTokenizer):
-        return _Encoder(tokenizer)
+        return Encoder(tokenizer)
     found = json.loads(cast("Tokenizer", tokenizer).to_str())
     words, model = found["pre_tokenizer"] or {}, found["model"]
     by_words = (
@@ -115,4 +114,54 @@ def encoder(tokenizer: TextTokenizer) -> _Encoder:
         and model["type"] == "BPE"
         and not model.get("dropout")
     )
-    return _WordEncoder(tokenizer) if by_words else _Encoder(tokenizer)
+    return _WordEncoder(tokenizer) if by_words else Encoder(tokenizer)
+
+
+def tokenized(
+    documents: Iterable[dict[str, Any]], encode: Encoder, end_of_document: int
+) -> Iterator[tuple[dict[str, Any], Tokens]]:
+    """Each document with its tokens, of which the last one ends it.
+
+    Args:
+        documents: rows with a text and an id.
+        encode: see `encoder`.
+        end_of_document: the token after every document.
+
+    Raises:
+        UserError: a document has no token, or the library fails at it.
+    """
+    for batch in _batches(documents):
+        for row, tokens in zip(batch, _encoded(batch, encode), strict=True):
+            if not len(tokens):
+                raise UserError(f"document {row['id']!r} is empty, expected text")
+            yield row, np.append(tokens, np.uint32(end_of_document))
+
+
+def _encoded(batch: list[dict[str, Any]], encode: Encoder) -> list[Tokens]:
+    """The tokens of each text of a batch.
+
+    Raises:
+        UserError: the library fails at a document.
+    """
+    try:
+        return list(encode([row["text"] for row in batch]))
+    except Exception as error:
+        if len(batch) > 1:
+            return [tokens for row in batch for tokens in _encoded([row], encode)]
+        raise UserError(
+            f"document {batch[0]['id']!r} cannot be cut into tokens ({type(error).__name__}: {error}); take it out of "
+            "the corpus, and report it: no text should do this"
+        ) from error
+
+
+def _batches(documents: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    batch: list[dict[str, Any]] = []
+    size = 0
+    for row in documents:
+        batch.append(row)
+        size += len(row["text"])
+        if len(batch) == _BATCH_DOCUMENTS or size >= _BATCH_CHARACTERS:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch

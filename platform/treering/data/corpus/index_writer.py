@@ -1,6 +1,7 @@
-"""Writes an `.idx` whose documents come one block after the other; memory does not grow with their number."""
+"""Writes an `.idx` block by block, and reads its lengths so: memory does not grow with the number of documents."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -8,7 +9,16 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from treering.data.corpus.index_header import HEADER, INT32, MAGIC, UINT16, VERSION
+from treering.data.corpus.index_header import (
+    HEADER,
+    INT32,
+    MAGIC,
+    UINT16,
+    VERSION,
+    IndexHeader,
+    opened_index,
+    read_numbers,
+)
 
 _BLOCK = 1 << 20
 
@@ -58,3 +68,15 @@ class IndexWriter:
             end = int(ends[-1])
         for start in range(0, count + 1, _BLOCK):
             file.write(np.arange(start, min(start + _BLOCK, count + 1), dtype="<i8").tobytes())
+
+
+def length_blocks(path: Path) -> Iterator[npt.NDArray[np.int32]]:
+    """The tokens of each document by an `.idx` that was written here: int32 arrays, one after the other.
+
+    Raises:
+        EvidenceError: the index cannot be read.
+    """
+    with opened_index(path, "the index of a token file") as file:
+        count = IndexHeader.read(path, file).num_sequences
+        for start in range(0, count, _BLOCK):
+            yield read_numbers(path, file, HEADER.size + 4 * start, "<i4", min(_BLOCK, count - start))

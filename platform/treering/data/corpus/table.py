@@ -41,9 +41,15 @@ def write_tables(path: Path, tables: Iterable[pa.Table], schema: pa.Schema) -> i
     return count
 
 
-def read_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Yields the rows of a Parquet file."""
+def read_tables(path: Path) -> Iterator[pa.Table]:
+    """Yields the row groups of a Parquet file, as tables."""
     check_regular(path)
     with pq.ParquetFile(path) as file:
         for batch in file.iter_batches(batch_size=TABLE_ROWS):
-            yield from batch.to_pylist()
+            yield pa.Table.from_batches([batch])
+
+
+def read_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """Yields the rows of a Parquet file."""
+    for table in read_tables(path):
+        yield from table.to_pylist()

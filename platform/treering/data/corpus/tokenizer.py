@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 class TextTokenizer(Protocol):
     """What is asked of a tokenizer that cuts text; encodings have their tokens in `ids`."""
 
-    def __hash__(self) -> int:
-        """Of the object."""
-
     def encode(self, text: str, /) -> Any:
         """The tokens of a text."""
 
@@ -63,7 +60,7 @@ def check_tokenizer(path: Path, digest: Digest | None, run: str) -> None:
 
 
 def open_tokenizer(path: Path) -> "Tokenizer":
-    """Reads a tokenizer, to turn tokens into text; `tokenize.load_tokenizer` cuts text.
+    """Reads a tokenizer, to turn tokens into text; `text_tokenizer.load_tokenizer` cuts text.
 
     Raises:
         EvidenceError: it is not a readable `tokenizer.json`.

@@ -24,7 +24,6 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 ENGINES = ("process", "pool", "ray")
-_PRELOADED = ["treering.data.curate.ingest", "treering.data.curate.finalize"]
 MAX_DEATHS = 3
 """Deaths of workers in a row, without a task that was finished between them, after which an engine gives up."""
 
@@ -92,7 +91,7 @@ class PoolEngine:
             file.flush()
             while left:
                 try:
-                    for place, result in self._round(file.name, left):
+                    for place, result in self._round(function.__module__, file.name, left):
                         del left[place]
                         deaths = 0
                         yield place, result
@@ -106,8 +105,8 @@ class PoolEngine:
         self._pool = None
         self._end.close()
 
-    def _round(self, shared: str, tasks: dict[int, Any]) -> Iterator[tuple[int, Any]]:
-        pool = self._pool = self._pool or self._end.enter_context(worker_pool(self._workers, _PRELOADED))
+    def _round(self, module: str, shared: str, tasks: dict[int, Any]) -> Iterator[tuple[int, Any]]:
+        pool = self._pool = self._pool or self._end.enter_context(worker_pool(self._workers, [module]))
         try:
             futures = {pool.submit(_call, shared, task): place for place, task in tasks.items()}
             for future in as_completed(futures):
@@ -153,7 +152,7 @@ def deaths_of(tasks: Sequence[object]) -> str:
     """The text about tasks whose workers died again and again."""
     shown = "; ".join(map(str, tasks))
     return (
-        f"curate: workers were killed {MAX_DEATHS} times in a row, at one of: {shown}. The system does that when "
+        f"workers were killed {MAX_DEATHS} times in a row, at one of: {shown}. The system does that when "
         "memory runs out: use fewer workers; finished shards are kept, so the same command continues"
     )
 

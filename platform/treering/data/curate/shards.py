@@ -168,23 +168,42 @@ class Finished:
 @cache
 def code_version() -> str:
     """Digest of the code and of the libraries that decide what a shard leaves."""
+    return code_digest(_CODE, _LIBRARIES)
+
+
+def code_digest(names: Sequence[str], libraries: Sequence[str]) -> str:
+    """Digest of sources and of the versions of libraries.
+
+    Args:
+        names: modules and folders below `treering.data`.
+        libraries: names of distributions.
+    """
     root = Path(treering.data.__path__[0])
-    files = [path for name in _CODE for path in ([root / name] if name.endswith(".py") else (root / name).glob("*.py"))]
+    files = [path for name in names for path in ([root / name] if name.endswith(".py") else (root / name).glob("*.py"))]
     sources = {path.relative_to(root).as_posix(): digest_bytes(read_bytes(path)) for path in files}
-    return digest_json({"sources": sources, "libraries": {name: version(name) for name in _LIBRARIES}})
+    return digest_json({"sources": sources, "libraries": {name: version(name) for name in libraries}})
 
 
-def finished(folder: Path) -> Finished | None:
-    """The shard that stands in a folder, if it is complete: every file has the size and the digest of its record."""
+def read_record(folder: Path) -> dict[str, Any] | None:
+    """The record of a folder that `keep` wrote, if every file still has the size and the digest of its record."""
     try:
-        record = parse_json(read_bytes(folder / "record.json"))
+        record: dict[str, Any] = parse_json(read_bytes(folder / "record.json"))
         for name, (size, digest) in record["files"].items():
             if (folder / name).stat().st_size != size or digest_file(folder / name) != digest:
                 return None
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None
+    return record
+
+
+def finished(folder: Path) -> Finished | None:
+    """The shard that stands in a folder, if it is complete."""
+    record = read_record(folder) or {}
+    try:
         dropped = {(step, rule): count for step, rule, count in record["dropped"]}
         skipped = dict(record["skipped"])
         counts = (record["documents"], record["bytes"], record["files_read"])
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+    except (ValueError, LookupError, TypeError):
         return None
     return Finished(folder, *counts, dropped, skipped, resumed=True)
 
@@ -196,10 +215,16 @@ def begin(store: Path) -> Path:
     return folder
 
 
+def keep(scratch: Path, folder: Path, record: dict[str, Any]) -> None:
+    """Gives a folder that is complete its name, with a record that holds the digests of its files."""
+    files = {path.name: (path.stat().st_size, digest_file(path)) for path in sorted(scratch.iterdir())}
+    write_durably(scratch / "record.json", json.dumps({**record, "files": files}, indent=2, sort_keys=True) + "\n")
+    replace_durably(scratch, folder)
+
+
 def finish(done: Finished, inputs: dict[str, Any], folder: Path) -> Finished:
     """Gives the folder of a shard its name, with a record if there was no fault."""
     if done.error is None:
-        files = {path.name: (path.stat().st_size, digest_file(path)) for path in sorted(done.folder.iterdir())}
         record = {
             "inputs": inputs,
             "documents": done.num_documents,
@@ -207,10 +232,10 @@ def finish(done: Finished, inputs: dict[str, Any], folder: Path) -> Finished:
             "files_read": done.num_files_read,
             "dropped": [(step, rule, count) for (step, rule), count in sorted(done.dropped.items())],
             "skipped": done.skipped,
-            "files": files,
         }
-        write_durably(done.folder / "record.json", json.dumps(record, indent=2, sort_keys=True) + "\n")
-    replace_durably(done.folder, folder)
+        keep(done.folder, folder, record)
+    else:
+        replace_durably(done.folder, folder)
     return replace(done, folder=folder)
 
 
