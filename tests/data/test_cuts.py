@@ -162,7 +162,7 @@ def test_a_cut_corpus(tiny: Any) -> None:
     assert (entry["cut"]["documents"], entry["cut"]["fragments"]) == (len(cut_ones), 2 * len(cut_ones))
     assert len(trained) == entry["documents"]["train"] + len(cut_ones)
     last = json.loads((tiny.project.curated / "provenance" / "own.json").read_text())[-2]
-    assert last["parameters"]["rule"] == "cut"
+    assert (last["parameters"]["rule"], last["parameters"]["ignored"], summary["ignored_ngrams"]) == ("cut", 1, 1)
     assert last["parameters"]["cut"] == entry["cut"]
 
     curate(tiny.corpora(), config, tiny.project, said.append, engine=PoolEngine(2), shard_bytes=3000)

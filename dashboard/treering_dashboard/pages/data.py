@@ -179,6 +179,7 @@ def _curation(report: AuditReport, name: str) -> None:
     st.altair_chart(funnel_chart(stages, theme()), width="stretch", key="funnel", alt="Documents left at each stage")
     frame = reasons_frame(report, stages[0].documents)
     table(frame, "Why documents were dropped", numbers=("Documents", "Of all"), rows=12)
+    st.caption("`treering decision CORPUS:ID` says of one document why, and which was kept instead.")
     download_menu(
         f"{name}-curation", [Download("reasons of dropping", lambda: frame, lambda: funnel_chart(stages, "light"))]
     )

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from treering.audit.corpora.catalog import Catalog
 from treering.audit.documents.exposure_index import corpora_of, project_runs
-from treering.audit.documents.selection import Matcher, Selector
+from treering.audit.documents.selection import Matcher, Selector, is_cut
 from treering.audit.report import json_fields
 from treering.data.curate.decisions import REMOVED, Removed
 from treering.data.fragments import document_id
@@ -223,10 +223,12 @@ def _by_id(selector: Selector, catalog: Catalog) -> Selector:
     """The same by id and the corpus's name, as curation knows documents; for a fragment its document."""
     for corpus in catalog.corpora.values():
         if selector.corpus and selector.is_about(corpus):
-            if selector.kind == "document":
-                return Selector("document", document_id(selector.value), corpus.name)
-            if int(selector.value) < corpus.num_documents:
-                return Selector("document", document_id(corpus.document(int(selector.value))["id"]), corpus.name)
+            name = selector.value
+            if selector.kind == "number":
+                if int(name) >= corpus.num_documents:
+                    continue
+                name = corpus.document(int(name))["id"]
+            return Selector("document", document_id(name) if is_cut(corpus) else name, corpus.name)
     return selector
 
 

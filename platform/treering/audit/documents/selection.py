@@ -135,7 +135,7 @@ def find_documents(
             number = np.array([int(selector.value)], dtype=np.int64)
             catalog.documents(corpus, number)
             found[selector] = [number]
-    matcher = Matcher(mine, cut=_is_cut(corpus))
+    matcher = Matcher(mine, cut=is_cut(corpus))
     for first, batch in corpus.batches(*matcher.columns, "tokens") if matcher.columns else ():
         lengths: NDArray[np.int64] | None = None
         for selector, at in matcher.hits(batch):
@@ -146,7 +146,7 @@ def find_documents(
     return {selector: np.concatenate(parts) for selector, parts in found.items()}
 
 
-def _is_cut(corpus: Corpus) -> bool:
+def is_cut(corpus: Corpus) -> bool:
     """Whether decontamination cut the corpus's documents, by its manifest."""
     return any(step.get("parameters", {}).get("rule") == "cut" for step in corpus.manifest.get("curation", ()))
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treering.config.canonical import canonical_json
-from treering.config.corpora import CorpusConfig, CurationConfig
+from treering.config.corpora import CorpusConfig, CurationConfig, DecontaminationConfig
 from treering.data.curate.cuts import MAX_DOCUMENTS, CutDocument, cut_contaminated
 from treering.data.curate.decontaminate import TaskNgrams, task_ngrams
 from treering.data.curate.dedup import KEPT, find_duplicates
@@ -87,7 +87,7 @@ def curate(
             result = _curate(with_text, config, project, work, workers, say, progress, shard_bytes)
     else:
         say("curate           nothing to do: every corpus is tokens already")
-        result = summary([], [], [], {})
+        result = summary([], [], [], {}, None)
         write_durably(out / "tasks" / NO_TASKS, "No corpus of this project has text, so no task was made.\n")
         _write_summary(out, result)
     if project.curated.exists():
@@ -211,8 +211,7 @@ def _curate(  # noqa: PLR0917 - the stage's own inner half
         start = library.first(number, shard) - library.first(number, 0)
         late[number].update({start + index: drop for index, drop in drops.items()})
         progress("decontaminate", count, len(training))
-    cutting = config.decontamination.rule == "cut"
-    cuts = _cut(engine, ngrams, library, late, say) if cutting else [None for _ in names]
+    cuts, num_ignored = _cut(engine, ngrams, library, late, config.decontamination, say)
 
     decisions = [
         Decisions(
@@ -238,22 +237,31 @@ def _curate(  # noqa: PLR0917 - the stage's own inner half
             say(f"                 {each.cut['documents']:,} were cut, into {each.cut['fragments']:,} fragments")
     library.close()
 
-    result = summary(names, taken, written, num_items)
+    result = summary(names, taken, written, num_items, num_ignored)
     _write_summary(out, result)
-    for corpus, steps in zip(corpora, parents(corpora, config, taken, written, ngrams.digest), strict=True):
+    steps_of = parents(corpora, config, taken, written, tasks=ngrams.digest, num_ignored=num_ignored)
+    for corpus, steps in zip(corpora, steps_of, strict=True):
         write_durably(out / "provenance" / f"{corpus.name}.json", canonical_json(steps) + "\n")
     _write_objects(out, corpora, taken)
     return result
 
 
-def _cut(
-    engine: Engine, ngrams: TaskNgrams, library: Library, late: list[dict[int, Drop]], say: Say
-) -> list[dict[int, CutDocument]]:
+def _cut(  # noqa: PLR0917 - the end of `_curate`
+    engine: Engine,
+    ngrams: TaskNgrams,
+    library: Library,
+    late: list[dict[int, Drop]],
+    config: DecontaminationConfig,
+    say: Say,
+) -> tuple[Sequence[dict[int, CutDocument] | None], int | None]:
     """Cuts the documents that decontamination would drop; in `late` stay those of which too little is left.
 
     Returns:
-        Documents that were cut, by corpus and place in it.
+        Documents that were cut, by corpus and place in it, and how many n-grams were ignored. None by the rule
+        `document`, which cuts nothing.
     """
+    if config.rule == "document":
+        return [None] * len(late), None
     found = [
         {index: drops.pop(index) for index, (step, _, _) in list(drops.items()) if step == "decontaminate"}
         for drops in late
@@ -267,16 +275,16 @@ def _cut(
             if len(here):
                 training.append(Training(shard, here))
                 starts.append((corpus, start))
-    done, num_common = cut_contaminated(engine, ngrams, training)
+    done, num_ignored = cut_contaminated(engine, ngrams, training)
     cuts: list[dict[int, CutDocument]] = [{} for _ in late]
     for (corpus, start), each in zip(starts, done, strict=True):
         for place, document in sorted(each.items()):
             cuts[corpus][start + place] = document
             if document.dropped_by is not None:
                 late[corpus][start + place] = ("decontaminate", document.dropped_by, None)
-    if num_common:
-        say(f"decontaminate    {num_common:,} n-grams of tasks ignored: more than {MAX_DOCUMENTS} documents hold each")
-    return cuts
+    if num_ignored:
+        say(f"decontaminate    {num_ignored:,} n-grams of tasks ignored: more than {MAX_DOCUMENTS} documents hold each")
+    return cuts, num_ignored
 
 
 def _training(library: Library, kept: npt.NDArray[np.bool_], heldout: npt.NDArray[np.bool_]) -> list[Training]:

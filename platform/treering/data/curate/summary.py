@@ -12,9 +12,16 @@ from treering.data.curate.intake import Taken
 
 
 def summary(
-    names: Sequence[str], taken: Sequence[Taken], written: Sequence[Written], items: dict[str, int]
+    names: Sequence[str],
+    taken: Sequence[Taken],
+    written: Sequence[Written],
+    items: dict[str, int],
+    num_ignored: int | None,
 ) -> dict[str, Any]:
-    """Counts by corpus and in total: documents that came in, dropped by step and rule, kept by split. No clock."""
+    """Counts by corpus and in total: documents that came in, dropped by step and rule, kept by split. No clock.
+
+    Where decontamination cuts also what was cut, and how many n-grams were ignored.
+    """
     corpora: dict[str, Any] = {}
     total = {"documents": 0, "train": 0, "heldout": 0, **{f"dropped_by_{step}": 0 for step in STEPS}}
     for name, before, after in zip(names, taken, written, strict=True):
@@ -33,7 +40,8 @@ def summary(
             total[split] += count
         for step in STEPS:
             total[f"dropped_by_{step}"] += sum(dropped[step].values())
-    return {"corpora": corpora, "tasks": items, "total": total}
+    ignored = {} if num_ignored is None else {"ignored_ngrams": num_ignored}
+    return {"corpora": corpora, "tasks": items, "total": total, **ignored}
 
 
 def parents(
@@ -41,7 +49,9 @@ def parents(
     config: CurationConfig,
     taken: Sequence[Taken],
     written: Sequence[Written],
+    *,
     tasks: str,
+    num_ignored: int | None,
 ) -> list[list[dict[str, Any]]]:
     """For each corpus the steps that made it: digest of the input, parameters, documents kept and dropped.
 
@@ -65,7 +75,7 @@ def parents(
             "decontaminate": {
                 "ngram_words": config.decontamination.ngram_words,
                 "tasks": tasks,
-                **({} if after.cut is None else {**cuts.PARAMETERS, "cut": after.cut}),
+                **({} if after.cut is None else {**cuts.PARAMETERS, "ignored": num_ignored, "cut": after.cut}),
             },
         }
         inputs = {**before.digests, "dedup": everything, "heldout": everything, "decontaminate": everything}
