@@ -58,6 +58,14 @@ def test_200_characters_go_on_each_side_and_no_word_is_halved(quiz: TaskNgrams) 
     assert spans(cut(inside, quiz)) == ([(0, len(inside))], [])
 
 
+@pytest.mark.parametrize(("before", "start"), [(1000, 800), (400, 200), (399, 0)])
+def test_without_words_beside_it_the_cut_is_exact(quiz: TaskNgrams, before: int, start: int) -> None:
+    end = before + len(LEAK) + 200
+    removed, left = spans(cut("." * before + LEAK + "." * 400, quiz))
+    assert removed == [(start, end)]
+    assert left == [*([(0, start)] if start else []), (end, end + 200)]
+
+
 def test_what_is_left_under_200_characters_goes_too(quiz: TaskNgrams) -> None:
     for before, kept in ((404, True), (400, False)):  # without the blank before the cut 203 and 199 are left
         text = filler(before) + LEAK + " " + filler(1000)
@@ -125,6 +133,8 @@ def test_a_cut_corpus(tiny: Any) -> None:
         if row["id"] in leaked:
             middle = len(row["text"]) // 2
             row["text"] = f"{row['text'][:middle]} {leaked[row['id']]} {row['text'][middle:]}"
+    full = tiny.rows[15]["text"]
+    tiny.rows[15]["text"] = " ".join(f"{full[at : at + 350]} {LEAK}" for at in range(0, len(full), 350))
     whole = {row["id"]: row["text"] for row in tiny.rows}
     items = [{"id": "a", "text": LEAK}, {"text": common}]
     (tiny.project.root / "quiz.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items))
@@ -151,6 +161,8 @@ def test_a_cut_corpus(tiny: Any) -> None:
         assert [each for each in texts if document_id(each) == name and each != name] != []
         assert {each for each in texts if document_id(each) == name} == set(ids)
         assert texts[ids[0]] + whole[name][removed["start"] : removed["end"]] + texts[ids[1]] == whole[name]
+    dropped = rows["doc-15"]
+    assert (dropped["step"], dropped["rule"], len(dropped["removed"])) == ("decontaminate", "min_characters", 1)
     assert not any("leak7" in text for text in texts.values())
     assert sum("common7" in text for text in texts.values()) == sum(
         rows[f"doc-{number}"]["split"] == "train" for number in range(11)
