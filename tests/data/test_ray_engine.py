@@ -8,11 +8,12 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 import token_world
 from kills import kill_itself
-from ray_cluster import add_node, ray_cluster, working
+from ray_cluster import add_node, add_to_both, ray_cluster, working
 from shard_world import World
 from token_world import TokenWorld
 
@@ -101,6 +102,14 @@ def test_a_fault_and_a_death_are_named(world: World, engine: RayEngine) -> None:
         world.curate(Some(engine, 2))
     with pytest.raises(TreeringError, match="workers were killed 3 times in a row, at one of: 9"):
         list(engine.map(kill_itself, signal.SIGKILL, [9]))
+
+
+def test_workers_may_write_into_arrays(engine: RayEngine) -> None:
+    large = np.arange(100_000)
+    found = list(engine.map(add_to_both, large, [large]))
+    assert [place for place, _ in found] == [0]
+    assert found[0][1].tolist() == list(range(2, 200_001, 2))
+    found[0][1][0] = 0
 
 
 def test_a_node_that_joins_late_is_looked_at(engine: RayEngine, monkeypatch: pytest.MonkeyPatch) -> None:

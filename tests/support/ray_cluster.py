@@ -60,3 +60,10 @@ def working(*functions: str) -> list[psutil.Process]:
         except psutil.NoSuchProcess:
             continue
     return found
+
+
+def add_to_both(shared: Any, task: Any) -> Any:
+    """Adds one to two arrays in their place, and returns their sum."""
+    shared += 1
+    task += 1
+    return shared + task

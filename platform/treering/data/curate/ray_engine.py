@@ -6,6 +6,7 @@ with another cap. Every node has the same installation, and the project's folder
 
 import logging
 import os
+import pickle
 import platform
 import socket
 import tempfile
@@ -47,6 +48,7 @@ class RayEngine:
 
     def __init__(self, address: str, workers: int | None, folder: Path) -> None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray would report to its makers
+        os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "1")  # Ray would try an address for a quarter of an hour
         try:
             import ray  # noqa: PLC0415 - an extra
         except ImportError:
@@ -73,7 +75,7 @@ class RayEngine:
             TreeringError: as there.
         """
         ray = self._ray
-        held = [ray.put((self._expected, function, shared))]  # in a list, so that Ray does not read it for every task
+        held = [ray.put((self._expected, function, pickle.dumps(shared)))]  # in a list: Ray reads no list for each task
         # Ray's own retries are off: they have no end where memory runs out.
         remote = ray.remote(num_cpus=1, max_retries=0)(_call).options(name=function.__name__)
         left, running = list(range(len(tasks)))[::-1], dict[Any, int]()
@@ -82,7 +84,7 @@ class RayEngine:
             while left or running:
                 while left and len(running) < (self.workers or self._num_cores()):
                     place = left.pop()
-                    running[remote.remote(held, tasks[place])] = place
+                    running[remote.remote(held, pickle.dumps(tasks[place]))] = place
                 [ready], _ = ray.wait(list(running), num_returns=1)
                 place = running.pop(ready)
                 try:
@@ -95,7 +97,7 @@ class RayEngine:
                         raise TreeringError(deaths_of([tasks[place]])) from error
                     left.append(place)
                     continue
-                yield place, result
+                yield place, pickle.loads(result)  # noqa: S301 - a worker of this stage wrote it
         finally:
             for each in running:
                 ray.cancel(each, force=True)
@@ -189,10 +191,13 @@ def _connect(ray: Any, address: str) -> None:
         raise StoreError(f"--address {address}: no Ray cluster answers ({error}); check `ray status`") from None
 
 
-def _call(held: list[Any], task: Any) -> Any:
-    """Does a task in a worker."""
+def _call(held: list[Any], task: bytes) -> bytes:
+    """Does a task in a worker.
+
+    Everything is sent as bytes, since arrays that Ray sends are read-only.
+    """
     function, shared = _loaded(held[0])
-    return function(shared, task)
+    return pickle.dumps(function(shared, pickle.loads(task)))  # noqa: S301 - the stage's process wrote it
 
 
 @lru_cache(maxsize=1)
@@ -208,4 +213,4 @@ def _loaded(reference: Any) -> tuple[Callable[[Any, Any], Any], Any]:
     fault = difference(*expected)
     if fault is not None:
         raise UserError(f"--engine ray: node {socket.gethostname()} cannot take part: {fault}")
-    return function, shared
+    return function, pickle.loads(shared)  # noqa: S301 - the stage's process wrote it
