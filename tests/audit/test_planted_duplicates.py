@@ -5,6 +5,7 @@ became of them and the steps that read them.
 """
 
 import json
+import re
 from collections import Counter
 
 import pytest
@@ -231,14 +232,21 @@ def test_decisions_lead_from_the_dropped_to_the_kept_and_back(trained, monkeypat
         return result.stdout
 
     for asked in ("second:near-1", "first:doc-6"):
-        table = [line.split() for line in run("decision", asked).splitlines()]
-        assert any(row[:6] == ["second:near-2", "dropped", "by", "dedup:", "near", "first:doc-6"] for row in table)
+        lines = run("decision", asked).splitlines()
+        place = lines.index("second:near-2")
+        assert lines[place + 1].startswith(f"  dropped by dedup: near, near-duplicate of {asked}")
+        assert lines[place + 2] == "  kept instead  first:doc-6"
+        assert {"  stands for    second:near-1", "  stands for    second:near-2"} < set(lines)
         document = json.loads(run("decision", asked, "--json"))
         assert document["num_documents"] == 3
         assert {each["document"]: each["kept_instead"] for each in document["documents"]} == {
             "first:doc-6": None, "second:near-1": "first:doc-6", "second:near-2": "first:doc-6",
         }  # fmt: skip
-    assert f"{LEAKED}: characters" in run("decision", LEAKED)
+    assert "  cut out       characters" in run("decision", LEAKED)
+    (project.root / "list.txt").write_text("second:near-1\n")
+    assert re.search(
+        r"first:doc-6\n  kept for train, .*\n(  stands.*\n){2}  read +\d+ expo", run("takedown", "list.txt")
+    )
     assert find_decisions(project, [Selector.parse("first:none")]).unknown == ("first:none",)
     with pytest.raises(NotFoundError, match="curation decided about no document first:none"):
         run("decision", "first:none")

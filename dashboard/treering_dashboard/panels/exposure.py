@@ -199,6 +199,7 @@ def decisions_frame(decisions: Sequence[CuratedDocument]) -> pd.DataFrame:
                 "Raw document": each.document,
                 "Decision": each.decision,
                 "Kept instead": each.kept_instead or "",
+                "Stands for": ", ".join(each.stands_for),
                 "Found as": f"{'near-duplicate of' if each.near_duplicate else 'named by'} {each.asked}",
                 "Readings": "" if each.exposures is None else count(each.exposures),
                 "Read in steps": _range(each.first_step, each.last_step),

@@ -63,32 +63,18 @@ def print_decisions(decisions: "Sequence[CuratedDocument]", total: int) -> None:
         decisions: those to show.
         total: how many there are.
     """
-    read = any(each.exposures is not None for each in decisions)
-    print_table(
-        ("document", "curation", "kept instead", "as", *(("exposures", "steps") if read else ("cluster",))),
-        [
-            [
-                each.document,
-                each.decision,
-                each.kept_instead or "",
-                f"{'near-duplicate of' if each.near_duplicate else 'named by'} {each.asked}",
-                *(
-                    (
-                        f"{each.exposures:,}",
-                        "" if each.first_step is None else f"{each.first_step:,} to {each.last_step:,}",
-                    )
-                    if read
-                    else (each.cluster or "",)
-                ),
-            ]
-            for each in decisions
-        ],
-        numbers=("exposures",),
-    )
     for each in decisions:
+        console.print(each.document, style="bold")
+        console.print(f"  {each.decision}" + (f", near-duplicate of {each.asked}" if each.near_duplicate else ""))
+        if each.kept_instead:
+            console.print(f"  kept instead  {each.kept_instead}")
+        for name in each.stands_for:
+            console.print(f"  stands for    {name}")
         for gone in each.removed:
-            items = ", ".join(gone.items)
-            console.print(f"{each.document}: characters {gone.start:,} to {gone.end:,} were cut out, for {items}")
+            console.print(f"  cut out       characters {gone.start:,} to {gone.end:,}, for {', '.join(gone.items)}")
+        if each.first_step is not None:
+            steps = f"{each.first_step:,} to {each.last_step:,}"
+            console.print(f"  read          {each.exposures:,} exposures, in steps {steps}")
     if len(decisions) < total:
         console.print(f"{total - len(decisions):,} more documents; --limit shows more of them")
 

@@ -37,6 +37,7 @@ class CuratedDocument:
         document: its corpus and id, as `corpus:id`.
         decision: what became of it, in words.
         kept_instead: the document that was kept in its stead, or the held-out one that it is too similar to.
+        stands_for: documents of this answer that were dropped for it.
         cluster: the first document of its near-duplicate cluster; None if an earlier step dropped it.
         removed: what decontamination cut out of it.
         exposures: samples of all runs that held a part of it; None where that was not asked.
@@ -49,6 +50,7 @@ class CuratedDocument:
     document: str
     decision: str
     kept_instead: str | None
+    stands_for: tuple[str, ...]
     cluster: str | None
     removed: tuple[Removed, ...]
     exposures: int | None = None
@@ -208,15 +210,28 @@ def shown(
 ) -> tuple[CuratedDocument, ...]:
     """The decisions, at most `limit` of them: those about named documents first."""
     pairs = list(zip(selectors, decided, strict=True))
-    found: dict[str, CuratedDocument] = {}
+    found: dict[str, tuple[Selector, bool, Mapping[str, Any]]] = {}
     for near_duplicate in (False, True):
         for selector, each in pairs:
             for row in each.twin_rows if near_duplicate else each.named_rows:
-                name = str(_selector(row))
-                removed = tuple(Removed(**part) for part in row.get("removed") or ())
-                rest = _words(row), row["near_duplicate_of"], row["cluster"], removed
-                found.setdefault(name, CuratedDocument(str(selector), near_duplicate, name, *rest))
-    return tuple(found.values())[:limit]
+                found.setdefault(str(_selector(row)), (selector, near_duplicate, row))
+    chosen = list(found.items())[:limit]
+    stands_for: dict[str, list[str]] = {}
+    for name, (_, _, row) in chosen:
+        stands_for.setdefault(row["near_duplicate_of"], []).append(name)
+    return tuple(
+        CuratedDocument(
+            asked=str(selector),
+            near_duplicate=near_duplicate,
+            document=name,
+            decision=_words(row),
+            kept_instead=row["near_duplicate_of"],
+            stands_for=tuple(stands_for.get(name, ())),
+            cluster=row["cluster"],
+            removed=tuple(Removed(**part) for part in row.get("removed") or ()),
+        )
+        for name, (selector, near_duplicate, row) in chosen
+    )
 
 
 def _by_id(selector: Selector, catalog: Catalog) -> Selector:
