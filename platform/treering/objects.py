@@ -7,7 +7,8 @@ come from the environment: `AWS_ENDPOINT_URL`, `AWS_ACCESS_KEY_ID`, `AWS_SECRET_
 import errno
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -16,14 +17,18 @@ from urllib.parse import urlsplit
 
 import fsspec
 
-from treering.errors import EvidenceError, StoreError, UserError
-from treering.files import write_durably
+from treering.errors import EvidenceError, StoreError, TreeringError, UserError
+from treering.files import replace_durably, write_durably
 from treering.redact import redact
 
 _S3: Final = {"s3", "s3a"}
 # A server that is down or silent ends a pass soon, since passes are made again; seconds.
 _TIMEOUTS: Final = {"connect_timeout": 5, "read_timeout": 30}
+NO_BUCKET: Final = "bucket does not exist"
+"""Part of what s3fs says of S3's NoSuchBucket, as a FileNotFoundError."""
+
 _BLOCK: Final = 8 << 20
+_SENDERS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +88,9 @@ class ObjectStore:
         """The content of an object, None if there is none."""
         try:
             content: bytes = self._files.cat_file(self._path(name))
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError) as error:
+            if NO_BUCKET in str(error):
+                self._refuse(name, error)
             return None
         except Exception as error:  # noqa: BLE001 - s3fs, botocore and aiohttp raise dozens of kinds
             self._refuse(name, error)
@@ -121,6 +128,86 @@ class ObjectStore:
             self._refuse(name, error)
         paths = (each["name"].rstrip("/") for each in found if each["type"] == "directory")
         return sorted(path.rpartition("/")[2] for path in paths)
+
+    def read(self, name: str, start: int, end: int) -> bytes:
+        """The bytes [start, end) of an object."""
+        try:
+            content: bytes = self._files.cat_file(self._path(name), start=start, end=end)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._refuse(name, error)
+        return content
+
+    def size(self, name: str) -> int | None:
+        """The size of an object, None if there is none."""
+        try:
+            return int(self._files.info(self._path(name))["size"])
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except Exception as error:  # noqa: BLE001 - as above
+            self._refuse(name, error)
+
+    def upload(self, name: str, parts: Sequence[Callable[[], bytes]]) -> int:
+        """Writes a large object in parts, and goes on with those that an interrupted upload has sent.
+
+        Args:
+            name: of the object.
+            parts: read the parts; all but the last have the same size, at least 5 MiB.
+
+        Returns:
+            The bytes that were sent.
+
+        Raises:
+            TreeringError: from reading a part.
+        """
+        if len(parts) < 2:
+            content = b"".join(part() for part in parts)
+            self.put(name, content)
+            return len(content)
+        try:
+            return self._write(Path(self._path(name)), parts) if self._local else self._upload(name, parts)
+        except TreeringError:  # a part is not what was expected
+            raise
+        except Exception as error:  # noqa: BLE001 - as above
+            self._refuse(name, error)
+
+    def _write(self, path: Path, parts: Sequence[Callable[[], bytes]]) -> int:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.tmp")
+        with temporary.open("wb") as file:
+            written = sum(file.write(part()) for part in parts)
+        replace_durably(temporary, path)
+        return written
+
+    def _upload(self, name: str, parts: Sequence[Callable[[], bytes]]) -> int:
+        bucket, key, _ = self._files.split_path(self._path(name))
+        place = {"Bucket": bucket, "Key": key}
+        begun = self._files.call_s3("list_multipart_uploads", Bucket=bucket, Prefix=key).get("Uploads") or []
+        known = [each["UploadId"] for each in begun if each["Key"] == key]
+        upload = known[0] if known else self._files.call_s3("create_multipart_upload", **place)["UploadId"]
+        there = {each["PartNumber"]: each["ETag"].strip('"') for each in self._parts(place, upload)}
+
+        def send(number: int) -> tuple[int, str]:
+            content = parts[number - 1]()
+            digest = hashlib.md5(content, usedforsecurity=False).hexdigest()
+            if there.get(number) == digest:
+                return 0, digest
+            sent = self._files.call_s3("upload_part", **place, UploadId=upload, PartNumber=number, Body=content)
+            return len(content), sent["ETag"]
+
+        with ThreadPoolExecutor(_SENDERS) as pool:
+            sent = list(pool.map(send, range(1, len(parts) + 1)))
+        tags = [{"PartNumber": number, "ETag": tag} for number, (_, tag) in enumerate(sent, 1)]
+        self._files.call_s3("complete_multipart_upload", **place, UploadId=upload, MultipartUpload={"Parts": tags})
+        return sum(num_bytes for num_bytes, _ in sent)
+
+    def _parts(self, place: dict[str, str], upload: str) -> Iterator[dict[str, Any]]:
+        after = 0
+        while True:
+            found = self._files.call_s3("list_parts", **place, UploadId=upload, PartNumberMarker=after)
+            yield from found.get("Parts") or []
+            if not found.get("IsTruncated"):
+                return
+            after = found["NextPartNumberMarker"]
 
     def listed(self, pattern: str = "") -> list[StoredObject]:
         """The objects below the URL, by name.

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(autouse=True)
 def _folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for variable in ("MLFLOW_TRACKING_URI", "TREERING_DATABASE_URL", "TREERING_STORE_URL"):
+    for variable in ("MLFLOW_TRACKING_URI", "TREERING_DATABASE_URL", "TREERING_STORE_URL", "TREERING_DATA_URL"):
         monkeypatch.delenv(variable, raising=False)
 
 
@@ -180,6 +180,7 @@ def test_mlflow_is_asked_with_the_password_of_its_address(treering, monkeypatch,
         (("ledger", "TREERING_DATABASE_URL"), "postgresql://me:SECRET@127.0.0.1:9/x", "expected a server that answers"),
         (("ledger", "TREERING_DATABASE_URL"), "no address", "expected the URL of a database in TREERING_DATABASE_URL"),
         (("store", "TREERING_STORE_URL"), "nothing://x", "no object store"),
+        (("data", "TREERING_DATA_URL"), "s3://", "names no bucket"),
     ],
 )
 def test_a_place_that_does_not_answer_is_a_fault(treering, monkeypatch, place, address, words):

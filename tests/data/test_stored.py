@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from prose_text import make_text
+from web_archive import archive, crawl, page
 
 from treering import objects
 from treering.config.corpora import CorpusConfig, CurationConfig
@@ -40,6 +41,10 @@ def texts(tmp_path_factory):
     (folder / "letters/a.jsonl.gz").write_bytes(gzip.compress(lines(range(20, 28), licence="MIT"), mtime=0))
     with pa.CompressedOutputStream(folder / "letters/deep/c.jsonl.zst", "zstd") as file:
         file.write(lines(range(8, 20)))
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n"
+    answers = {f"/{seed}": head + page(make_text(seed)) for seed in range(50, 60)}
+    (folder / "web").mkdir()
+    (folder / "web/crawl.warc.gz").write_bytes(archive(crawl(answers)))
     (folder / "letters/README.md").write_text("not data")
     table = pa.table({"body": [make_text(seed) for seed in range(30, 45)], "id": [f"t{n}" for n in range(15)]})
     pq.write_table(table, folder / "tables/t.parquet", row_group_size=4)
@@ -59,6 +64,7 @@ def corpora(place):
     return [
         CorpusConfig(name="letters", licence="CC0-1.0", jsonl=f"{place}/letters"),
         CorpusConfig(name="tables", licence="MIT", parquet=f"{place}/tables/*.parquet", text_field="body"),
+        CorpusConfig(name="web", licence="CC0-1.0", warc=f"{place}/web", kind="html"),
     ]
 
 
@@ -78,17 +84,17 @@ def test_the_result_is_that_of_the_same_files(texts, s3_url, tmp_path):
     expected = made(Project(tmp_path / "local"), texts)
     project = Project(tmp_path / "stored")
     found = made(project, s3_url)
-    read = {name: json.loads(found.pop(f"objects/{name}.json")) for name in ("letters", "tables")}
+    read = {name: json.loads(found.pop(f"objects/{name}.json")) for name in ("letters", "tables", "web")}
     assert found == expected
     assert read["letters"]["url"] == f"{s3_url}/letters"
     assert [each["name"] for each in read["letters"]["objects"]] == ["a.jsonl.gz", "b.jsonl", "deep/c.jsonl.zst"]
-    for each in (*read["letters"]["objects"], *read["tables"]["objects"]):
+    for each in (*read["letters"]["objects"], *read["tables"]["objects"], *read["web"]["objects"]):
         [path] = texts.rglob(each["name"].rpartition("/")[2])
         content = path.read_bytes()
         assert each["digest"] == f"sha256:{sha256(content).hexdigest()}"
         assert (each["size"], each["state"]) == (len(content), md5(content, usedforsecurity=False).hexdigest())
     raw = sorted(path.relative_to(project.raw).as_posix() for path in project.raw.rglob("*.*"))
-    assert raw == ["letters/objects.json", "tables/objects.json"]
+    assert raw == ["letters/objects.json", "tables/objects.json", "web/objects.json"]
 
 
 def test_a_changed_object_is_named_and_what_was_finished_is_kept(put, texts, s3_url, tmp_path):

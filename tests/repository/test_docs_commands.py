@@ -25,6 +25,8 @@ NOT_RUN = {
     "treering ship --follow": "it follows until it is ended; tests/ship starts and ends it",
     "treering bias": "its prompts are longer than the sequence here; tests/evaluate/test_bias_command.py measures",
     "treering hans": "the project has no such task; tests/dashboard/test_bias_page.py has one",
+    "treering push": "it needs an S3 server; tests/data/test_pushed.py has one",
+    "treering pull": "likewise",
     "treering fetch": "it downloads wheels; tests/data/test_fetch.py reads a registry of its own",
     "treering launch experiments/demo.yaml --hostfile hosts": "it starts ranks on other nodes; with --dry-run it runs",
     "treering launch experiments/demo.yaml --slurm": "it submits a job to Slurm; tests/launch has a Slurm of its own",

@@ -34,6 +34,7 @@ EXCEPTIONS = {
     "platform/treering/objects.py": "temporary files, whose bytes are digested on the way",
     "platform/treering/data/sources/fetch.py": "downloads, which the next fetch checks by their digests",
     "platform/treering/data/tokenize/stage.py": STAGE,
+    "platform/treering/data/stored/pull.py": "in a folder beside, which `replace_durably` syncs whole",
     "platform/treering/data/ngram_index/build.py": "an index, which is built again; its lock",
     "trainer/treering_trainer/export/shards.py": "large files in a new folder, which `replace_durably` syncs whole",
     "trainer/treering_trainer/checkpointing/relayout.py": "a lock",

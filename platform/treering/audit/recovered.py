@@ -39,6 +39,6 @@ def recover_evidence(checkpoint: CheckpointDirectory, project: Project) -> Check
         EvidenceError: neither manifest nor config can be read, so that no answer is possible.
     """
     ancestry = recover_ancestry(checkpoint, project)
-    catalog = find_corpora(project, [piece.blend for piece in ancestry.pieces])
+    catalog = find_corpora(project, [piece.blend for piece in ancestry.pieces], stored=True)
     pieces, findings = mend_blends(ancestry.pieces, catalog)
     return CheckpointEvidence(ancestry, catalog, pieces, tuple(findings))

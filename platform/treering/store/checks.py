@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from treering.collect.doctor import Check
+from treering.data.stored import DATA_VARIABLE
 from treering.errors import TreeringError, UserError
 from treering.redact import redact
 
 _PATIENCE_S: Final = 5
+_WITHOUT: Final = {"store": "no copies are made", "data": "corpora are looked for in the project alone"}
 
 
 def check_stores() -> Iterator[Check]:
@@ -19,17 +21,17 @@ def check_stores() -> Iterator[Check]:
         ("MLflow", "MLFLOW_TRACKING_URI", _ask_mlflow),
         ("ledger", "TREERING_DATABASE_URL", _ask_database),
         ("store", "TREERING_STORE_URL", _ask_store),
+        ("data", DATA_VARIABLE, _ask_store),
     )
     for name, variable, ask in looks:
         address = os.environ.get(variable)
         if not address:
-            where = "unset, no copies are made" if name == "store" else "unset, a file of the project is used"
-            yield Check(name, "ready", f"{variable} is {where}")
+            yield Check(name, "ready", f"{variable} is unset, {_WITHOUT.get(name, 'a file of the project is used')}")
             continue
         try:
             ask(address, variable)
         except ImportError as error:
-            role = "ledger" if name == "ledger" else "registry"
+            role = {"ledger": "ledger", "data": "s3"}.get(name, "registry")
             yield Check(name, "fault", f"{variable} is set, and {error}", f"pip install 'treering[{role}]'")
         except TreeringError as error:
             yield Check(name, "fault", str(error))

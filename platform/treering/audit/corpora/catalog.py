@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from treering.audit.corpora.stored import stored_corpus
 from treering.audit.report import Finding
 from treering.config.resolved import CONFIG_FILE
 from treering.config.resolved_blend import ResolvedBlend, ResolvedComponent
@@ -163,8 +164,14 @@ def agree(
         )
 
 
-def find_corpora(project: Project, blends: Iterable[ResolvedBlend]) -> Catalog:
-    """Looks for every corpus of some blends: first where its name leads, then among all corpora of the project."""
+def find_corpora(project: Project, blends: Iterable[ResolvedBlend], *, stored: bool = False) -> Catalog:
+    """Looks for every corpus of some blends: first where its name leads, then among all corpora of the project.
+
+    Args:
+        project: the project.
+        blends: the blends.
+        stored: whether a corpus may be read from the store of data (`RangedCorpus`), where the project lacks it.
+    """
     corpora: dict[str, Corpus] = {}
     missing: dict[str, Finding] = {}
     partial: dict[str, Corpus] = {}
@@ -172,9 +179,12 @@ def find_corpora(project: Project, blends: Iterable[ResolvedBlend]) -> Catalog:
         for component in blend.components:
             if component.digest is None or component.digest in corpora or component.digest in missing:
                 continue
-            corpus = _find(project, component)
+            corpus, unread = _find(project, component), ""
+            if corpus is None and stored:
+                corpus, unread = stored_corpus(project, component.digest)
             if corpus is None:
-                missing[component.digest] = Finding("corpus", _explain(project, component), corpus=component.corpus)
+                text = f"{_explain(project, component)}{unread}"
+                missing[component.digest] = Finding("corpus", text, corpus=component.corpus)
                 incomplete = next(_incomplete(project, component), None)
                 if incomplete is not None:
                     partial[component.digest] = incomplete

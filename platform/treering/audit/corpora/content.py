@@ -19,6 +19,7 @@ from treering.audit.report import Finding
 from treering.config.canonical import DIGEST_PREFIX
 from treering.data.corpus.chunks import map_in_order
 from treering.data.corpus.corpus import BIN, IDX, MANIFEST, Corpus, Damage
+from treering.data.corpus.ranged import RangedCorpus, RangedTokens
 from treering.data.order.treering1 import DataOrder
 from treering.errors import EvidenceError
 from treering.progress import Progress, quiet
@@ -173,8 +174,10 @@ def _sample_digests(order: DataOrder, corpora: Sequence[Corpus], lo: int, hi: in
             yield hashlib.sha256(row.data).digest()
 
 
-def token_map(corpus: Corpus) -> NDArray[Any]:
+def token_map(corpus: Corpus) -> NDArray[Any] | RangedTokens:
     """All tokens of a corpus, memory-mapped: a plain array, since slices of a `memmap` cost microseconds each."""
+    if isinstance(corpus, RangedCorpus):
+        return corpus.ranged_tokens
     path = corpus.directory / BIN
     width = int(corpus.manifest["token_width_bytes"])
     count = path.stat().st_size // width

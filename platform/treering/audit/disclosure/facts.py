@@ -13,7 +13,8 @@ from treering.audit.attestation.place import find_attestation
 from treering.audit.checkpoint import audit_checkpoint
 from treering.audit.report import AuditReport, CorpusUsage
 from treering.config.resolved import Resolved
-from treering.data.corpus.corpus import Corpus
+from treering.data.corpus.corpus import MANIFEST, Corpus
+from treering.data.corpus.manifest import read_manifest
 from treering.data.curate.decisions import STEPS
 from treering.errors import EvidenceError
 from treering.files import read_bytes
@@ -153,7 +154,8 @@ def gather(
 def _corpus(usage: CorpusUsage, curated: Mapping[str, Any]) -> CorpusFacts:
     if usage.path is None:
         return CorpusFacts(usage, None, (), None)
-    corpus = Corpus.open(Path(usage.path))
+    folder = Path(usage.path)
+    corpus = Corpus(folder, read_manifest(folder / MANIFEST))
     return CorpusFacts(usage, corpus.manifest, licences(corpus), dropped_by_rule(corpus, curated))
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from treering.audit.corpora.catalog import Catalog, find_corpora
 from treering.audit.corpora.content import batch_digests, token_map
+from treering.audit.corpora.stored import stored_tokenizer
 from treering.audit.evidence.recovery import HELPS
 from treering.audit.evidence.step import FoundStep, find_step
 from treering.audit.report import Finding, Gap, Level, json_fields, lowest
@@ -15,6 +16,7 @@ from treering.config.canonical import digest_file
 from treering.config.layout import Layout
 from treering.config.resolved_blend import ResolvedBlend
 from treering.data.corpus.corpus import BIN, Corpus
+from treering.data.corpus.ranged import RangedCorpus
 from treering.data.corpus.text import Detokenizer
 from treering.data.order.contract import Sample
 from treering.data.order.spans import Span
@@ -131,7 +133,7 @@ def step_batch(run: RunDirectory, step: int, project: Project, rank: int | None 
     """
     found = find_step(run, step, project)
     piece, blend = found.piece, found.piece.blend
-    catalog = find_corpora(project, [blend])
+    catalog = find_corpora(project, [blend], stored=True)
     gaps = [*found.gaps, *(_without_corpus(finding, found.level) for finding in catalog.missing.values())]
     order = catalog.order(blend)
     lo, hi = piece.sample_range
@@ -243,7 +245,7 @@ class _Texts:
             if corpus is None:
                 continue
             self._corpora[position] = corpus
-            if (corpus.directory / BIN).exists():
+            if isinstance(corpus, RangedCorpus) or (corpus.directory / BIN).exists():
                 self._tokens[position] = token_map(corpus)
 
     def read(self, samples: Iterable[Sample], gaps: list[Gap]) -> None:
@@ -294,9 +296,12 @@ def _detokenizer(project: Project, digest: str | None) -> Detokenizer:
     path = project.tokenizer
     found = digest_file(path) if path.exists() else "nothing"
     if found != digest:
+        stored, unread = stored_tokenizer(project, digest or "")
+        if stored is not None:
+            return Detokenizer(stored)
         raise EvidenceError(
             f"{path}: found {found}, the run's corpora were cut by tokenizer {digest}; "
-            "`dvc checkout` of the matching commit brings it back",
+            f"`dvc checkout` of the matching commit brings it back{unread}",
             file=path,
             found=found,
             expected=digest,

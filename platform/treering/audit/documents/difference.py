@@ -135,7 +135,7 @@ def compare_checkpoints(
                 file=ancestry.checkpoint.run.config_file,
                 step=ancestry.step,
             )
-    catalog = find_corpora(project, [piece.blend for ancestry in ancestries for piece in ancestry.pieces])
+    catalog = find_corpora(project, [piece.blend for ancestry in ancestries for piece in ancestry.pieces], stored=True)
     recorded = tuple(read_path(ancestry.checkpoint, ancestry.pieces) for ancestry in ancestries)
     first_step, reason = _first_difference(ancestries, recorded)
     for ancestry in ancestries:

@@ -207,7 +207,7 @@ def corpora_of(project: Project, runs: Iterable[RunDirectory]) -> tuple[Catalog,
     for run in runs:
         with suppress(EvidenceError):  # a run without a config is named where its attempts are looked into
             blends.append(run.resolved.blend)
-    catalog = find_corpora(project, blends)
+    catalog = find_corpora(project, blends, stored=True)
     for digest, corpus in catalog.partial.items():
         with suppress(EvidenceError):
             corpus.documents([0], ("id",))

@@ -34,7 +34,7 @@ def recorded_batch(run: RecordedRunDirectory, step: int, project: Project) -> St
     blend = ResolvedBlend.read(run.blend_file)
     attempt, ranks, first, feed = _found(run, step)
     end = first + (feed.counts[0] or 0) * ranks
-    catalog = find_corpora(project, [blend])
+    catalog = find_corpora(project, [blend], stored=True)
     for missing in catalog.missing.values():
         raise EvidenceError(missing.text)
     corpora = [catalog.corpora[each.digest or ""] for each in blend.components]

@@ -122,7 +122,7 @@ def spike_data(run: RunDirectory, step: int, project: Project, before: int = 5) 
     attempts, unread = attempts_of(run)
     others = [*(piece for piece in path if piece.run.path != run.path), *attempts]
     others += list(untold_steps((piece for piece in path if piece.run.path == run.path), attempts))
-    catalog = find_corpora(project, [piece.blend for piece in (*path, *others)])
+    catalog = find_corpora(project, [piece.blend for piece in (*path, *others)], stored=True)
     first = max(step - before, path[0].first_step)
     rings: dict[int, Ring] = {}
     for piece in path:

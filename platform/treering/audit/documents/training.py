@@ -113,7 +113,7 @@ def documents_of_steps(
         EvidenceError: the run's config is missing, or contradicts a corpus's manifest.
     """
     piece = DerivedSegment(*steps, schedule, run.resolved.blend, run, None)
-    catalog = find_corpora(project, [piece.blend])
+    catalog = find_corpora(project, [piece.blend], stored=True)
     catalog.check(piece.blend)
     gaps = tuple(
         Gap(each.text, f"the documents of all corpora but {each.corpus}", Level.RECORDED, corpus=each.corpus)

@@ -50,7 +50,9 @@ class RemoteStore:
             try:
                 content: bytes = self.database.fs.cat_file(self.database.oid_to_path(md5))
             except FileNotFoundError as error:
-                if "bucket does not exist" in str(error):  # s3fs, of S3's NoSuchBucket
+                from treering.objects import NO_BUCKET  # noqa: PLC0415  (DVC has what it needs)
+
+                if NO_BUCKET in str(error):
                     raise StoreError(
                         f"{self.remote} ({self.path}): its bucket does not exist; make it, or correct the URL by "
                         f"`dvc remote modify {shlex.quote(self.remote)} url URL`"

@@ -14,6 +14,8 @@ COMMANDS = {
         "fetch": "Download the files of the corpora to `data/raw`, and check each one against its pinned hash.",
         "curate": "Clean the fetched text: filter, deduplicate, hold out, make tasks, decontaminate, shuffle.",
         "tokenize": "Train the tokenizer on the curated text, and write the corpora in Megatron's format.",
+        "push": "Send the corpora and the curated documents of this project to a store, for machines without a clone.",
+        "pull": "Bring the corpora of this project from a store, every byte compared with its digest.",
         "blend": "Resolve the blend: write the tokenized corpora and their weights to `data/blend.json`.",
         "report": "Audit the published checkpoint; write report.md, plots/loss.svg and metrics/report.json.",
         "summary": "Show in short what the pipeline has made so far, and what is missing.",

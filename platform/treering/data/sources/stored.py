@@ -16,11 +16,11 @@ from treering.config.canonical import digest_json, parse_json
 from treering.config.corpora import CorpusConfig
 from treering.data.sources.documents import Intake
 from treering.data.sources.own_files import ENDINGS, hidden
-from treering.data.sources.pieces import Piece
 from treering.errors import NotFoundError, UserError
 from treering.files import read_bytes, reason, write_durably
 
 if TYPE_CHECKING:
+    from treering.data.sources.pieces import Piece
     from treering.objects import ObjectStore, StoredObject
 
 LISTING: Final = "objects.json"
@@ -67,12 +67,14 @@ def write_listing(corpus: CorpusConfig, objects: "Sequence[StoredObject]", direc
     return directory / LISTING
 
 
-def stored_pieces(corpus: CorpusConfig, directory: Path) -> list[Piece]:
+def stored_pieces(corpus: CorpusConfig, directory: Path) -> "list[Piece]":
     """The objects of a corpus as pieces, by its list; an object is never cut.
 
     Raises:
         UserError: the list is missing, or of another URL.
     """
+    from treering.data.sources.pieces import Piece  # noqa: PLC0415 - it needs the extra `data`
+
     path, url = directory / LISTING, (corpus.own or ("", ""))[1]
     try:
         document = parse_json(read_bytes(path, _LISTING_BYTES))
@@ -100,7 +102,7 @@ class StoredFiles:
         self._store = _store(_split((corpus.own or ("", ""))[1])[0])
 
     @contextmanager
-    def file(self, piece: Piece, intake: Intake) -> Iterator[tuple[Path, str]]:
+    def file(self, piece: "Piece", intake: Intake) -> Iterator[tuple[Path, str]]:
         """A temporary file with an object's content, and the sha256 of what was read.
 
         Args:
