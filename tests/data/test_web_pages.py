@@ -229,6 +229,14 @@ def test_an_archive_is_curated_with_its_evidence_at_every_size_of_a_shard(tiny: 
     assert extraction["parameters"] == {"cap_bytes": None, "extraction": "main", "kind": "html", "reader": "warc"}
 
 
+def test_pages_without_an_english_sentence_ask_for_another_extraction(tiny: Any) -> None:
+    german = page("Die Leute der Stadt waren in dem Haus, und sie hatten sich eine Menge zu erzählen. " * 3)
+    write(tiny.project.raw / "web" / "a.warc.gz", archive(crawl(fetched({"/": Answer(german)}))))
+    corpus = corpus_of(warc="a.warc.gz", extraction="justext")
+    with pytest.raises(UserError, match=r"no text in 1 documents after extraction as html \(justext\), .*`extraction`"):
+        curate([corpus], tiny.config, tiny.project, lambda _: None)
+
+
 def test_an_archive_without_a_page_says_what_it_has(tiny: Any) -> None:
     records = crawl(fetched({"/gone": Answer(b"gone", status=410)}))
     write(tiny.project.raw / "web" / "a.warc.gz", archive(records))

@@ -258,9 +258,11 @@ def _nothing_kept(corpus: CorpusConfig, rules: FilterRules, count: int, dropped:
     """Why no document of a corpus is left: the config fields that dropped them, most documents first."""
     by_rule = Counter({rule: number for (step, rule), number in dropped.items() if step == "filter"})
     if not by_rule:
+        html = corpus.kind == "html"
         return (
-            f"corpus {corpus.name}: found no text in {count:,} documents after extraction as {corpus.kind}, expected "
-            f"at least one with text; check `kind` of the corpus and the documents"
+            f"corpus {corpus.name}: found no text in {count:,} documents after extraction as {corpus.kind}"
+            f"{f' ({corpus.html_extraction})' * html}, expected at least one with text; check `kind` of the corpus"
+            f"{', its `extraction`' * html} and the documents"
         )
     place = f"curation.{corpus.kind}" if corpus.rules is None else f"corpora: {corpus.name}: rules"
     fields = [
