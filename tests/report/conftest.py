@@ -10,20 +10,23 @@ import torch
 
 from treering.config.load import load_experiment
 from treering.data.curate.finalize import Written
-from treering.data.curate.ingest import Taken
+from treering.data.curate.intake import Taken
 from treering.data.curate.summary import summary
 from treering.project import Project
 from treering.report.facts import read_facts
 
+
+def taken(documents, dropped):
+    return Taken(shards=[], intake={"documents": documents}, dropped=dropped, digests={}, objects=[], skipped={})
+
+
 TAKEN = [
-    Taken({"documents": 90}, {("extract", "empty"): 2, ("filter", "too_short"): 10, ("filter", "language"): 3}, {}),
-    Taken({"documents": 70}, {("filter", "too_short"): 1}, {}),
+    taken(90, {("extract", "empty"): 2, ("filter", "too_short"): 10, ("filter", "language"): 3}),
+    taken(70, {("filter", "too_short"): 1}),
 ]
 WRITTEN = [
-    Written(
-        {"train": 60, "heldout": 4}, {"train": 1, "heldout": 1}, {("dedup", "exact"): 10, ("decontaminate", "ngram"): 1}
-    ),
-    Written({"train": 60, "heldout": 4}, {"train": 1, "heldout": 1}, {("heldout", "twin"): 5}),
+    Written({"train": 60, "heldout": 4}, {"train": 1, "heldout": 1}, dropped, None)
+    for dropped in ({("dedup", "exact"): 10, ("decontaminate", "ngram"): 1}, {("heldout", "twin"): 5})
 ]
 
 

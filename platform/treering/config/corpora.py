@@ -10,6 +10,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from treering.config.model import Section, contradiction
+from treering.config.quality import QualityConfig
 
 CorpusName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
 Sha256Hex = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
@@ -313,12 +314,13 @@ class DecontaminationConfig(Section):
 
 
 class CurationConfig(Section):
-    """Stage `curate`: extract, filter, dedup, hold out, make tasks, decontaminate, shuffle, in this order.
+    """Stage `curate`: extract, filter, judge, dedup, hold out, make tasks, decontaminate, shuffle, in this order.
 
     Attributes:
         seed: of the held-out split, the tasks and the shuffle.
         num_processes: worker processes; never changes a byte of the output.
         prose, html, code: the filter's rules by kind of corpus.
+        quality: which corpora a classifier judges; none without it.
     """
 
     seed: int = Field(0, ge=0)
@@ -326,6 +328,7 @@ class CurationConfig(Section):
     prose: FilterRules = FilterRules()
     html: FilterRules = Field(default_factory=_html_rules)
     code: FilterRules = Field(default_factory=_code_rules)
+    quality: QualityConfig | None = None
     dedup: DedupConfig = DedupConfig()
     heldout: HeldoutConfig = HeldoutConfig()
     tasks: TaskConfig = TaskConfig()

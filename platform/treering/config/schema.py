@@ -122,6 +122,7 @@ class Experiment(Section):
     def contradictions(self) -> Iterator[Iterator[PydanticCustomError]]:
         """What does not fit together."""
         yield self._names()
+        yield self._judged_corpora()
         yield self._vocabulary()
         yield self._tokenizer_of_tokens()
         yield self._best_checkpoint()
@@ -138,6 +139,27 @@ class Experiment(Section):
             if component.corpus not in names:
                 yield contradiction(
                     "blend.components", f"corpus {component.corpus}", f"one of corpora: {', '.join(names)}"
+                )
+
+    def _judged_corpora(self) -> Iterator[PydanticCustomError]:
+        quality = self.curation.quality
+        if quality is None:
+            return
+        with_text = [corpus.name for corpus in self.corpora if corpus.has_text]
+        for field, names in (("good", quality.good), ("corpora", quality.corpora)):
+            for name in names:
+                if name not in with_text:
+                    expected = f"one of corpora with text: {', '.join(with_text)}"
+                    yield contradiction(f"curation.quality.{field}", f"corpus {name}", expected)
+            twice = _first_duplicate(names)
+            if twice:
+                yield contradiction(f"curation.quality.{field}", f"{twice} twice", "each name once")
+        for name in quality.corpora:
+            if name in quality.good:
+                yield contradiction(
+                    "curation.quality.corpora",
+                    f"corpus {name}",
+                    "no corpus of curation.quality.good: good documents stay",
                 )
 
     def _vocabulary(self) -> Iterator[PydanticCustomError]:

@@ -1,7 +1,7 @@
 """What a project's stages have made, section by section; a missing section names the stage that makes it."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -11,7 +11,7 @@ from treering.config.schema import Experiment
 from treering.data.blend.continuation import resolve_run
 from treering.data.blend.shares import component_shares
 from treering.data.corpus.corpus import Corpus
-from treering.data.curate.decisions import STEPS
+from treering.data.curate.decisions import QUALITY, steps_of
 from treering.errors import ConfigError, NotFoundError, TreeringError
 from treering.files import read_text
 from treering.metrics.alarms import Alarm
@@ -110,10 +110,11 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Everything that the report and the summary say, the audit aside."""
+    """Everything that the report and the summary say, the audit aside; no `quality` where no classifier judged."""
 
     experiment: Experiment
     documents: tuple[CorpusDocuments, ...] | Missing
+    quality: Mapping[str, Any] | None
     tokens: tuple[CorpusTokens, ...] | Missing
     training: Training | Missing
     evaluations: tuple[Evaluation, ...] | Missing
@@ -139,7 +140,8 @@ def read_facts(project: Project, experiment: Experiment, source: str) -> Facts:
     training = _section("train", lambda: _training(project, experiment, source))
     return Facts(
         experiment=experiment,
-        documents=_section("curate", lambda: _documents(project)),
+        documents=_section("curate", lambda: _documents(_curated(project))),
+        quality=_judged(project),
         tokens=_section("tokenize", lambda: _tokens(project, experiment, source)),
         training=training,
         evaluations=_section("evaluate", lambda: _evaluations(project, training)),
@@ -155,27 +157,38 @@ def _section(stage: str, read: Callable[[], _T]) -> _T | Missing:
         return Missing(stage, f"unreadable ({type(error).__name__}: {error}); `dvc repro -f {stage}` makes it anew")
 
 
-def _documents(project: Project) -> tuple[CorpusDocuments, ...]:
+def _curated(project: Project) -> dict[str, Any]:
     path = project.curated / "summary.json"
     if not path.exists():
         raise NotFoundError(f"{path.relative_to(project.root)}: not there; `dvc repro curate` makes it")
     summary: dict[str, Any] = json.loads(read_text(path))
+    return summary
+
+
+def _judged(project: Project) -> Mapping[str, Any] | None:
+    """What the quality classifier did; None where there was none, or where the summary of curation is missing."""
+    found = _section("curate", lambda: _curated(project).get(QUALITY))
+    return None if isinstance(found, Missing) else found
+
+
+def _documents(summary: dict[str, Any]) -> tuple[CorpusDocuments, ...]:
+    steps = steps_of({step for corpus in summary["corpora"].values() for step in corpus["dropped"]})
     rows = [
         CorpusDocuments(
             corpus=name,
             taken=int(corpus["taken"]["documents"]),
-            dropped={step: sum(corpus["dropped"].get(step, {}).values()) for step in STEPS},
+            dropped={step: sum(corpus["dropped"].get(step, {}).values()) for step in steps},
             rules=corpus["dropped"],
             train=int(corpus["documents"].get("train", 0)),
             heldout=int(corpus["documents"].get("heldout", 0)),
         )
         for name, corpus in summary["corpora"].items()
     ]
-    return (*rows, _total(rows))
+    return (*rows, _total(rows, steps))
 
 
-def _total(rows: list[CorpusDocuments]) -> CorpusDocuments:
-    rules: dict[str, dict[str, int]] = {step: {} for step in STEPS}
+def _total(rows: list[CorpusDocuments], steps: Sequence[str]) -> CorpusDocuments:
+    rules: dict[str, dict[str, int]] = {step: {} for step in steps}
     for row in rows:
         for step, by_rule in row.rules.items():
             for rule, count in by_rule.items():
@@ -183,7 +196,7 @@ def _total(rows: list[CorpusDocuments]) -> CorpusDocuments:
     return CorpusDocuments(
         corpus="total",
         taken=sum(row.taken for row in rows),
-        dropped={step: sum(row.dropped[step] for row in rows) for step in STEPS},
+        dropped={step: sum(row.dropped[step] for row in rows) for step in steps},
         rules=rules,
         train=sum(row.train for row in rows),
         heldout=sum(row.heldout for row in rows),

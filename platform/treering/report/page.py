@@ -5,12 +5,12 @@ All sections but the last are the same for the same run; the last one has clocks
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
+from typing import Any
 
 from treering.audit.report import AuditReport
 from treering.config.canonical import short
-from treering.data.curate.decisions import STEPS
 from treering.foreign import code, markdown
 from treering.metrics.efficiency import STEP_PARTS
 from treering.metrics.parameters import Parameters
@@ -64,6 +64,7 @@ def render_page(facts: Facts, audit: AuditReport, project: Project, *, chart: bo
     sections = (
         _title(facts, training, evaluations[-1], audit),
         documents_section(documents),
+        *([] if facts.quality is None else [quality_section(facts.quality)]),
         tokens_section(tokens, audit),
         _training_section(training, evaluations[-1], chart=chart),
         _scores_section(evaluations),
@@ -98,7 +99,7 @@ def documents_section(documents: Sequence[CorpusDocuments]) -> str:
         (
             row.corpus,
             f"{row.taken:,}",
-            *(f"{row.dropped[step]:,}" for step in STEPS),
+            *(f"{count:,}" for count in row.dropped.values()),
             f"{row.train:,}",
             f"{row.heldout:,}",
         )
@@ -106,15 +107,40 @@ def documents_section(documents: Sequence[CorpusDocuments]) -> str:
     ]
     rules = [
         (f"{step}: {rule}", f"{count:,}")
-        for step in STEPS
-        for rule, count in sorted(documents[-1].rules.get(step, {}).items(), key=lambda entry: (-entry[1], entry[0]))
+        for step, counts in documents[-1].rules.items()
+        for rule, count in sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
     ]
     return (
         "## Documents\n\nDropped by each step, in this order; every document's decision lies in "
         "`data/curated/decisions/`.\n\n"
-        + table(("corpus", "taken", *STEPS, "train", "held out"), rows)
+        + table(("corpus", "taken", *documents[-1].dropped, "train", "held out"), rows)
         + "\n\n"
         + table(("step and rule", "documents dropped"), rules)
+    )
+
+
+def quality_section(quality: Mapping[str, Any]) -> str:
+    """What the quality classifier learned from, how well it separates, and what it kept by score."""
+    sides = (
+        f"{sum(counts.values()):,} {side} documents ({', '.join(map(code, counts))})"
+        for side, counts in quality["documents"].items()
+    )
+    width = 1 / max(map(len, quality["bands"].values()))
+    rows = [
+        (corpus, f"{place * width:.1f} to {(place + 1) * width:.1f}", f"{scored:,}", f"{kept:,}")
+        for corpus, bands in quality["bands"].items()
+        for place, (scored, kept) in enumerate(bands)
+        if scored
+    ]
+    return "\n\n".join(
+        (
+            "## Quality",
+            f"The classifier {code(quality['model'])} was made of {' and '.join(sides)}. Of these documents, "
+            f"{quality['measured']:,} were left out of its training: a good one scores higher than a judged one in "
+            f"{quality['auc']:.1%} of their pairs. A document with score s is kept with the probability "
+            f"(2 - s)^-{quality['alpha']:g}.",
+            table(("corpus", "score", "documents", "kept by the classifier"), rows),
+        )
     )
 
 

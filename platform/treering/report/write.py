@@ -7,7 +7,6 @@ from typing import Any
 
 from treering.audit.checkpoint import audit_checkpoint
 from treering.audit.report import AuditReport
-from treering.data.curate.decisions import STEPS
 from treering.errors import EvidenceError, UserError
 from treering.files import write_durably
 from treering.metrics.alarms import NON_FINITE, RULES, SPIKE
@@ -68,7 +67,7 @@ def report_metrics(facts: Facts, audit: AuditReport) -> dict[str, Any]:
         total = facts.documents[-1]
         metrics["documents"] = {
             "taken": total.taken,
-            **{f"dropped_by_{step}": total.dropped[step] for step in STEPS},
+            **{f"dropped_by_{step}": count for step, count in total.dropped.items()},
             "train": total.train,
             "heldout": total.heldout,
         }

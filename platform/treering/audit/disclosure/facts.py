@@ -15,7 +15,7 @@ from treering.audit.report import AuditReport, CorpusUsage
 from treering.config.resolved import Resolved
 from treering.data.corpus.corpus import MANIFEST, Corpus
 from treering.data.corpus.manifest import read_manifest
-from treering.data.curate.decisions import STEPS
+from treering.data.curate.decisions import steps_of
 from treering.errors import EvidenceError
 from treering.files import read_bytes
 from treering.metrics.parameters import Parameters
@@ -193,6 +193,9 @@ def dropped_by_rule(corpus: Corpus, curated: Mapping[str, Any]) -> Mapping[str, 
     """
     dropped = curated.get(corpus.name, {}).get("dropped")
     recorded = {each["step"]: each.get("dropped") for each in corpus.manifest["curation"]}
-    if dropped is None or any(recorded.get(step) != sum(dropped.get(step, {}).values()) for step in STEPS):
+    if dropped is None:
         return None
-    return {step: dropped[step] for step in STEPS}
+    steps = steps_of({*recorded, *dropped})
+    if any(recorded.get(step) != sum(dropped.get(step, {}).values()) for step in steps):
+        return None
+    return {step: dropped[step] for step in steps}

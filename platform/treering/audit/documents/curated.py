@@ -19,7 +19,7 @@ from treering.audit.corpora.catalog import Catalog
 from treering.audit.documents.exposure_index import corpora_of, project_runs
 from treering.audit.documents.selection import Matcher, Selector, is_cut
 from treering.audit.report import json_fields
-from treering.data.curate.decisions import REMOVED, Removed
+from treering.data.curate.decisions import QUALITY_FIELDS, REMOVED, Removed
 from treering.data.fragments import document_id
 from treering.errors import EvidenceError
 from treering.project import Project
@@ -224,7 +224,7 @@ def shown(
             asked=str(selector),
             near_duplicate=near_duplicate,
             document=name,
-            decision=_words(row),
+            decision=_words(row) + _score(row),
             kept_instead=row["near_duplicate_of"],
             stands_for=tuple(stands_for.get(name, ())),
             cluster=row["cluster"],
@@ -257,6 +257,12 @@ def _words(row: Mapping[str, Any]) -> str:
     return f"dropped by {row['step']}: {row['rule']}"
 
 
+def _score(row: Mapping[str, Any]) -> str:
+    """What the quality classifier said of a document that it judged."""
+    score = row.get("quality_score")
+    return "" if score is None else f" (quality: score {score:.3f}, draw {row['quality_draw']:.3f})"
+
+
 def _follow(decided: Sequence[Decided], files: Sequence[Path]) -> bool:
     """Adds near-duplicates by what is known so far; whether anything was left to follow."""
     asking: dict[str, dict[str, list[Decided]]] = {"cluster": {}, "document": {}, "near_duplicate_of": {}}
@@ -284,8 +290,9 @@ def _batches(files: Sequence[Path]) -> Iterator[pa.RecordBatch]:
     for path in files:
         try:
             with pq.ParquetFile(path) as file:
-                cut = (REMOVED.name,) if REMOVED.name in file.schema_arrow.names else ()
-                yield from file.iter_batches(columns=[*_COLUMNS, *cut])
+                present = file.schema_arrow.names
+                more = [field.name for field in (REMOVED, *QUALITY_FIELDS) if field.name in present]
+                yield from file.iter_batches(columns=[*_COLUMNS, *more])
         except (OSError, ValueError, pa.ArrowException) as error:
             raise EvidenceError(
                 f"{path}: unreadable ({error}); `dvc checkout` restores it", file=path, remedy="`dvc checkout`"

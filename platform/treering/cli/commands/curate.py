@@ -22,7 +22,7 @@ def curate(  # noqa: PLR0917 - one argument an option
     address: AddressOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Clean the fetched text: filter, deduplicate, hold out, make tasks, decontaminate, shuffle.
+    """Clean the fetched text: filter, judge, deduplicate, hold out, make tasks, decontaminate, shuffle.
 
     `data/curated/decisions/CORPUS.parquet` has the decision about every document: kept, or dropped by which step and
     rule. No engine and no number of workers changes a byte. An interrupted run continues with the shards that it lacks.
@@ -34,7 +34,7 @@ def curate(  # noqa: PLR0917 - one argument an option
         treering curate experiments/demo.yaml --set curation.heldout.fraction=0.05
     """
     from treering.config.load import load_experiment
-    from treering.data.curate.decisions import STEPS
+    from treering.data.curate.decisions import steps_of
     from treering.data.curate.engines import engine_for
     from treering.data.curate.pipeline import curate as run
 
@@ -50,10 +50,11 @@ def curate(  # noqa: PLR0917 - one argument an option
         return
     if not summary["corpora"]:
         return
-    columns = ["documents", *(STEP_TITLES.get(step, step) for step in STEPS), "train", "held out"]
+    steps = steps_of({step for entry in summary["corpora"].values() for step in entry["dropped"]})
+    columns = ["documents", *(STEP_TITLES.get(step, step) for step in steps), "train", "held out"]
     rows = [
         [name, f"{entry['taken']['documents']:,}"]
-        + [f"{sum(entry['dropped'][step].values()):,}" for step in STEPS]
+        + [f"{sum(entry['dropped'].get(step, {}).values()):,}" for step in steps]
         + [f"{entry['documents'][split]:,}" for split in ("train", "heldout")]
         for name, entry in summary["corpora"].items()
     ]

@@ -8,8 +8,12 @@ null if an earlier step dropped it); split (`train`, `heldout` or null).
 Where decontamination cuts there is a column more, `removed`: what it cut out, as characters [start, end) of the
 extracted text, the task items that match there, and the sha256 of the text that is gone. A document that was cut is
 kept, in fragments (`treering.data.fragments`): what lies between is all of it. Null where nothing was cut.
+
+Where a quality classifier judges a corpus, the tables of all corpora have two columns more, `quality_score` and
+`quality_draw`, null for what was not judged: a document is dropped with a draw of at most 1 - score.
 """
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -43,8 +47,12 @@ REMOVED = pa.field(
         )
     ),
 )
-STEPS = ("extract", "filter", "dedup", "heldout", "decontaminate")
-"""Steps that drop documents, in their order."""
+QUALITY_FIELDS = (pa.field("quality_score", pa.float64()), pa.field("quality_draw", pa.float64()))
+"""Columns that follow where the step quality is on."""
+
+QUALITY = "quality"
+STEPS = ("extract", "filter", QUALITY, "dedup", "heldout", "decontaminate")
+"""Steps that drop documents, in their order; quality is there only where the config asks for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +70,12 @@ class Removed:
     end: int
     items: list[str]
     digest: str
+
+
+def steps_of(counted: Container[str]) -> tuple[str, ...]:
+    """The steps of a curation.
+
+    Args:
+        counted: names of the steps that a record of it has counts of.
+    """
+    return tuple(step for step in STEPS if step != QUALITY or step in counted)

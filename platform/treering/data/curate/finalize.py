@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from treering.data.corpus.table import read_rows, write_rows
 from treering.data.curate.cuts import CutDocument, Fragment
-from treering.data.curate.decisions import REMOVED, SCHEMA
+from treering.data.curate.decisions import QUALITY_FIELDS, REMOVED, SCHEMA
 from treering.data.curate.decontaminate import TaskNgrams
 from treering.data.curate.dedup import EXACT, KEPT
 from treering.data.curate.heldout import TwinIndex
@@ -98,12 +99,14 @@ class Writing:
         shards: of each corpus.
         seed: of the shuffle.
         out: the folder to write to.
+        judged: whether a quality classifier judged a corpus.
     """
 
     names: Sequence[str]
     shards: Sequence[Sequence[Finished]]
     seed: int
     out: Path
+    judged: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +151,9 @@ def write_corpus(writing: Writing, decisions: Decisions) -> Written:
                 file.write(json_line(row))
     dropped: Counter[tuple[str, str]] = Counter()
     rows = _decisions(library, decisions, split, dropped)
-    schema = SCHEMA if decisions.cuts is None else SCHEMA.append(REMOVED)
+    schema = pa.schema(
+        [*SCHEMA, *([] if decisions.cuts is None else [REMOVED]), *(QUALITY_FIELDS if writing.judged else [])]
+    )
     write_rows(writing.out / "decisions" / f"{name}.parquet", rows, schema)
     library.close()
     cut = {

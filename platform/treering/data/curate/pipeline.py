@@ -1,7 +1,8 @@
 """The stage `curate`: runs the steps over all corpora; `data/curated` appears when the result is complete.
 
 Two passes read the text, shard by shard: `ingest` before deduplication, `finalize` after it. Between them deduplication
-reads the signatures from disk. `treering.data.curate.shards` says why the engine never changes a byte of the output.
+reads the signatures from disk. Before it a classifier may judge documents (`quality`). `treering.data.curate.shards`
+says why the engine never changes a byte of the output.
 """
 
 import json
@@ -33,6 +34,7 @@ from treering.data.curate.heldout import TwinIndex, choose_heldout
 from treering.data.curate.ingest import Setting
 from treering.data.curate.intake import Taken, listed, take_corpora
 from treering.data.curate.library import Library, Training
+from treering.data.curate.quality import judge_corpora
 from treering.data.curate.shards import SHARD_BYTES, clear_unfinished
 from treering.data.curate.summary import parents, summary
 from treering.data.curate.tasks import write_tasks
@@ -87,7 +89,7 @@ def curate(
             result = _curate(with_text, config, project, work, workers, say, progress, shard_bytes)
     else:
         say("curate           nothing to do: every corpus is tokens already")
-        result = summary([], [], [], {}, None)
+        result = summary([], [], [], {})
         write_durably(out / "tasks" / NO_TASKS, "No corpus of this project has text, so no task was made.\n")
         _write_summary(out, result)
     if project.curated.exists():
@@ -156,6 +158,7 @@ def _curate(  # noqa: PLR0917 - the stage's own inner half
     taken = _taken(
         corpora, take_corpora(corpora, config, setting, engine, shard_bytes=shard_bytes, progress=progress), say
     )
+    taken, quality = judge_corpora(names, taken, config, setting.store, out / "quality", engine, say, progress)
     shards = [each.shards for each in taken]
     library = Library(names, shards)
 
@@ -226,7 +229,7 @@ def _curate(  # noqa: PLR0917 - the stage's own inner half
         for index, drops in enumerate(late)
         for here in [slice(library.starts[index], library.starts[index + 1])]
     ]
-    found = dict(engine.map(write_corpus, Writing(names, shards, config.seed, out), decisions))
+    found = dict(engine.map(write_corpus, Writing(names, shards, config.seed, out, quality is not None), decisions))
     written = [found[index] for index in range(len(names))]
     for name, each in zip(names, written, strict=True):
         documents = each.documents
@@ -237,9 +240,9 @@ def _curate(  # noqa: PLR0917 - the stage's own inner half
             say(f"                 {each.cut['documents']:,} were cut, into {each.cut['fragments']:,} fragments")
     library.close()
 
-    result = summary(names, taken, written, num_items, num_ignored)
+    result = summary(names, taken, written, num_items, num_ignored=num_ignored, quality=quality)
     _write_summary(out, result)
-    steps_of = parents(corpora, config, taken, written, tasks=ngrams.digest, num_ignored=num_ignored)
+    steps_of = parents(corpora, config, taken, written, tasks=ngrams.digest, num_ignored=num_ignored, quality=quality)
     for corpus, steps in zip(corpora, steps_of, strict=True):
         write_durably(out / "provenance" / f"{corpus.name}.json", canonical_json(steps) + "\n")
     _write_objects(out, corpora, taken)

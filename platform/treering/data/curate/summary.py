@@ -6,9 +6,10 @@ from typing import Any
 from treering.config.canonical import digest_json
 from treering.config.corpora import CorpusConfig, CurationConfig
 from treering.data.curate import cuts
-from treering.data.curate.decisions import STEPS
+from treering.data.curate.decisions import QUALITY, steps_of
 from treering.data.curate.finalize import Written
 from treering.data.curate.intake import Taken
+from treering.data.curate.quality import Quality
 
 
 def summary(
@@ -16,16 +17,19 @@ def summary(
     taken: Sequence[Taken],
     written: Sequence[Written],
     items: dict[str, int],
-    num_ignored: int | None,
+    *,
+    num_ignored: int | None = None,
+    quality: Quality | None = None,
 ) -> dict[str, Any]:
     """Counts by corpus and in total: documents that came in, dropped by step and rule, kept by split. No clock.
 
     Where decontamination cuts also what was cut, and how many n-grams were ignored.
     """
     corpora: dict[str, Any] = {}
-    total = {"documents": 0, "train": 0, "heldout": 0, **{f"dropped_by_{step}": 0 for step in STEPS}}
+    every = steps_of({QUALITY} if quality else ())
+    total = {"documents": 0, "train": 0, "heldout": 0, **{f"dropped_by_{step}": 0 for step in every}}
     for name, before, after in zip(names, taken, written, strict=True):
-        dropped: dict[str, dict[str, int]] = {step: {} for step in STEPS}
+        dropped: dict[str, dict[str, int]] = {step: {} for step in steps_of(before.digests)}
         for (step, rule), count in sorted({**before.dropped, **after.dropped}.items()):
             dropped[step][rule] = count
         corpora[name] = {
@@ -38,10 +42,11 @@ def summary(
         total["documents"] += int(before.intake["documents"] or 0)
         for split, count in after.documents.items():
             total[split] += count
-        for step in STEPS:
-            total[f"dropped_by_{step}"] += sum(dropped[step].values())
+        for step, rules in dropped.items():
+            total[f"dropped_by_{step}"] += sum(rules.values())
     ignored = {} if num_ignored is None else {"ignored_ngrams": num_ignored}
-    return {"corpora": corpora, "tasks": items, "total": total, **ignored}
+    judged = {} if quality is None else {QUALITY: quality.summary}
+    return {"corpora": corpora, "tasks": items, "total": total, **ignored, **judged}
 
 
 def parents(
@@ -52,6 +57,7 @@ def parents(
     *,
     tasks: str,
     num_ignored: int | None,
+    quality: Quality | None,
 ) -> list[list[dict[str, Any]]]:
     """For each corpus the steps that made it: digest of the input, parameters, documents kept and dropped.
 
@@ -70,6 +76,7 @@ def parents(
                 **({} if corpus.html_extraction == "plain" else {"extraction": corpus.html_extraction}),
             },
             "filter": rules,
+            QUALITY: None if quality is None else quality.parameters,
             "dedup": config.dedup.model_dump(mode="json"),
             "heldout": {**config.heldout.model_dump(mode="json"), "seed": config.seed},
             "decontaminate": {
@@ -80,7 +87,7 @@ def parents(
         }
         inputs = {**before.digests, "dedup": everything, "heldout": everything, "decontaminate": everything}
         left, steps = int(before.intake["documents"] or 0), []
-        for step in STEPS:
+        for step in steps_of(before.digests):
             lost = sum(count for (at, _), count in {**before.dropped, **after.dropped}.items() if at == step)
             left -= lost
             steps.append(
