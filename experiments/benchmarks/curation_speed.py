@@ -11,9 +11,10 @@ Reads the raw corpora of a project and measures, in one process each and in turn
 - `rules + MinHash`: every quality rule and the language, then shingles and MinHash of the documents that pass;
 - `datatrove`: its Gopher quality filter, which has no language, and its MinHash signatures of the documents that pass,
   with the same bands, rows and words in a shingle. Without the package its figures are left out;
-- `whole`: the stage `curate`, reading of the sources and start of its workers included.
+- `whole`: the stage `curate`, reading of the sources included, in this process (workers are another process's children,
+  whose time would not be counted).
 
-Then it runs the stage once more, in this process, and says how the time divides over the steps.
+Before that it runs the stage once with a clock in every step, which costs some time of its own.
 
 Extraction comes before the first two and is not in their time. Rates count the bytes of the raw text in every row.
 """
@@ -140,7 +141,7 @@ def main() -> None:
             round_of("rules + MinHash", lambda: ours(texts, corpora, config))
             if find_spec("datatrove"):
                 round_of("datatrove", lambda: datatroves(texts, config, Path(folder) / "signatures"))
-            round_of("whole", lambda: curate(corpora, config, project, lambda _: None))
+            round_of("whole", lambda: curate(corpora, config, project, lambda _: None, engine=ProcessEngine()))
 
     rates = {name: megabytes / min(times) for name, times in seconds.items()}
     result = {

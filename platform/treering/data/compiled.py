@@ -5,6 +5,7 @@ All arithmetic here is on whole numbers, so that every machine gives the same bi
 none of them can be written, every process compiles again, which takes some seconds. A full disk there ends the command.
 """
 
+import re
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -50,11 +51,10 @@ def compiled(function: Function) -> Function:
 @cache
 def character_classes() -> Bytes:
     """By code point: whether it belongs to a word, and whether it is a letter: uint8 [0x110000]."""
-    characters = "".join(map(chr, range(0x110000)))
-    count = len(characters)
-    table = np.fromiter(map(str.isalnum, characters), np.uint8, count) * np.uint8(WORD)
-    table |= np.fromiter(map(str.isalpha, characters), np.uint8, count) * np.uint8(ALPHABETIC)
-    table[ord("_")] |= WORD
+    table = np.zeros(0x110000, np.uint8)
+    for run in re.finditer(r"\w+", "".join(map(chr, range(len(table))))):
+        letters = np.fromiter(map(str.isalpha, run[0]), np.uint8, len(run[0]))
+        table[run.start() : run.end()] = letters * np.uint8(ALPHABETIC) | np.uint8(WORD)
     return table
 
 
@@ -198,9 +198,18 @@ def hash_runs(hashes: Hashes, length: int, multiplier: np.uint64, mix: np.uint64
 
 
 @compiled
-def _first_at_least(table: Hashes, starts: npt.NDArray[np.int64], key: np.uint64) -> int:
+def _prefix_shift(starts: npt.NDArray[np.int64]) -> np.uint64:
+    """By how many bits a hash is shifted to be a place in `starts`."""
+    shift = 64
+    while 1 << (64 - shift) < len(starts) - 1:
+        shift -= 1
+    return np.uint64(shift)
+
+
+@compiled
+def _first_at_least(table: Hashes, starts: npt.NDArray[np.int64], shift: np.uint64, key: np.uint64) -> int:
     """Index of the first entry of a sorted table that is at least a key."""
-    prefix = np.int64(key >> np.uint64(48))
+    prefix = np.int64(key >> shift)
     low, high = int(starts[prefix]), int(starts[prefix + 1])
     while low < high:
         middle = (low + high) // 2
@@ -224,7 +233,7 @@ def find_run(  # noqa: PLR0917 - numba takes no keywords
 
     `starts` is `treering.data.words.starts_by_prefix` of the table.
     """
-    run, highest = np.uint64(0), _power(multiplier, length)
+    run, highest, shift = np.uint64(0), _power(multiplier, length), _prefix_shift(starts)
     for last in range(len(hashes)):
         run = run * multiplier + hashes[last]
         if last >= length:
@@ -232,7 +241,7 @@ def find_run(  # noqa: PLR0917 - numba takes no keywords
         if last < length - 1:
             continue
         mixed = _mixed(run, mix)
-        index = _first_at_least(table, starts, mixed)
+        index = _first_at_least(table, starts, shift, mixed)
         if index < len(table) and table[index] == mixed:
             return index
     return -1
@@ -260,14 +269,15 @@ def most_alike(  # noqa: PLR0917 - numba takes no keywords
     Returns:
         The owner, and the Jaccard similarity of both sets.
     """
+    shift = _prefix_shift(starts)
     for member in members:
-        index = _first_at_least(table, starts, member)
+        index = _first_at_least(table, starts, shift, member)
         while index < len(table) and table[index] == member:
             common[owners[index]] += 1
             index += 1
     best, highest = -1, 0.0
     for member in members:
-        index = _first_at_least(table, starts, member)
+        index = _first_at_least(table, starts, shift, member)
         while index < len(table) and table[index] == member:
             owner = int(owners[index])
             if common[owner]:

@@ -89,8 +89,12 @@ def shingle_runs(hashes: Hashes, length: int) -> Hashes:
 
 
 def starts_by_prefix(hashes: Hashes) -> npt.NDArray[np.int64]:
-    """Index of the first of sorted hashes whose highest 16 bits are at least p, for p up to 2¹⁶: int64 [2¹⁶ + 1]."""
-    prefixes = np.arange(2**16, dtype=np.uint64) << np.uint64(48)
+    """Where the hashes with each prefix begin in a sorted array, and its end: int64 [2ᵏ + 1], with k bits of a prefix.
+
+    k grows with the array, so that a small one stays in the processor's cache.
+    """
+    num_bits = min(20, max(4, len(hashes).bit_length() + 1))
+    prefixes = np.arange(2**num_bits, dtype=np.uint64) << np.uint64(64 - num_bits)
     return np.append(np.searchsorted(hashes, prefixes), len(hashes)).astype(np.int64)
 
 

@@ -6,6 +6,7 @@ the iteration early ends the work.
 """
 
 import pickle
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -106,9 +107,18 @@ class PoolEngine:
         self._end.close()
 
     def _round(self, module: str, shared: str, tasks: dict[int, Any]) -> Iterator[tuple[int, Any]]:
-        pool = self._pool = self._pool or self._end.enter_context(worker_pool(self._workers, [module]))
+        """Yields what the workers finish.
+
+        Raises:
+            BrokenProcessPool: a worker died.
+        """
+        modules = [module, *getattr(sys.modules[module], "PRELOADED", ())]
+        pool = self._pool = self._pool or self._end.enter_context(worker_pool(self._workers, modules))
         try:
-            futures = {pool.submit(_call, shared, task): place for place, task in tasks.items()}
+            try:
+                futures = {pool.submit(_call, shared, task): place for place, task in tasks.items()}
+            except (EOFError, ConnectionError) as error:
+                raise BrokenProcessPool("a worker died while it started") from error
             for future in as_completed(futures):
                 yield futures[future], future.result()
         except BaseException as error:

