@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from prose_text import make_text
 from tokenizers import AddedToken, Tokenizer, normalizers, pre_tokenizers
@@ -25,6 +25,7 @@ def words(text: str) -> list[str]:
     return [word for word, _ in WORDS.pre_tokenize_str(text)]
 
 
+@example("x's x't x're x've x'm x'll x'd 's't're've'm'll'd x'sd 'S")
 @given(st.lists(st.sampled_from(HARD) | st.characters(exclude_categories=["Cs"])).map("".join))
 def test_no_word_crosses_the_border_of_a_piece(text: str) -> None:
     pieces = PIECES.findall(text)
