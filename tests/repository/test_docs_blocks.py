@@ -45,6 +45,7 @@ NOT_RUN = {
     ". .venv/bin/activate": "the tests run in that environment",
     "dvc remote add -d storage ": "tests/audit/test_s3_remote.py pushes to a real S3 server",
     "dvc push": "likewise",
+    "ray start ": "tests/data/test_ray_engine.py has a cluster",
     "torchrun ": "it needs two nodes; tests/launch and tests/trainer start ranks by these variables",
 }
 """Lines of bash blocks that test_docs_commands.py does not run, by their beginning."""

@@ -28,6 +28,8 @@ NOT_RUN = {
     "treering push": "it needs an S3 server; tests/data/test_pushed.py has one",
     "treering pull": "likewise",
     "treering fetch": "it downloads wheels; tests/data/test_fetch.py reads a registry of its own",
+    "treering curate experiments/demo.yaml --engine ray": "tests/data/test_ray_engine.py has a cluster",
+    "treering tokenize experiments/demo.yaml --engine ray": "likewise",
     "treering launch experiments/demo.yaml --hostfile hosts": "it starts ranks on other nodes; with --dry-run it runs",
     "treering launch experiments/demo.yaml --slurm": "it submits a job to Slurm; tests/launch has a Slurm of its own",
     "treering train --sweep": "it trains six runs; tests/trainer/test_sweep.py trains twelve",
