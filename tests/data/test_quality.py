@@ -1,58 +1,31 @@
 """The quality classifier: real prose is declared good, and a crawl of source code with some prose in it is judged."""
 
-import argparse
-import inspect
+import hashlib
 import json
-import typing
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from pydoc_data.topics import topics
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from prose_text import make_text
+from quality_world import LOOSE, QualityWorld, prose, source_code
 
 from treering.audit.documents.curated import find_decisions
 from treering.audit.documents.selection import Selector
 from treering.config.canonical import digest_bytes, digest_file
-from treering.config.corpora import CorpusConfig, CurationConfig, FilterRules
+from treering.config.corpora import CorpusConfig
 from treering.config.load import load_experiment
-from treering.config.quality import QualityConfig
 from treering.data.curate import classifier
-from treering.data.curate.engines import Engine, PoolEngine, ProcessEngine
+from treering.data.curate.classifier_training import _lowest
+from treering.data.curate.engines import ProcessEngine
 from treering.data.curate.judging import Judging
-from treering.data.curate.pipeline import curate
+from treering.data.curate.seeded_hash import key
 from treering.errors import ConfigError, UserError
-from treering.project import Project
 from treering.report.page import quality_section
 
 pytestmark = pytest.mark.slow
-
-LOOSE = FilterRules(
-    min_characters=100, languages=(), min_words=5, min_mean_word_length=None, max_mean_word_length=None,
-    max_symbol_to_word_ratio=None, max_bullet_line_fraction=None, max_ellipsis_line_fraction=None,
-    min_alphabetic_word_fraction=None, min_stop_words=0, max_duplicate_line_fraction=None, forbidden_phrases=(),
-)  # fmt: skip
-
-
-def pieces(text: str, length: int = 600) -> list[str]:
-    return [text[start : start + length] for start in range(0, len(text) - length, length)]
-
-
-def prose() -> list[str]:
-    return pieces("\n".join(topics.values()))
-
-
-def source_code() -> list[str]:
-    return pieces(
-        "\n".join(Path(str(module.__file__)).read_text() for module in (argparse, typing, inspect, json.decoder))
-    )
-
-
-def tree(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 class Backwards(ProcessEngine):
@@ -70,55 +43,22 @@ class Backwards(ProcessEngine):
             self.done.append(function.__name__)
 
 
-class World:
-    """A project with corpora `manual` (good), `crawl` (judged) and `plain` (neither)."""
-
-    def __init__(self, root: Path, num_good: int = 200) -> None:
-        self.project = Project(root)
-        good, bad = prose(), source_code()
-        crawl = [{"id": f"code-{number}", "text": text} for number, text in enumerate(bad[:450])]
-        crawl += [{"id": f"prose-{number}", "text": text} for number, text in enumerate(good[-20:])]
-        crawl += [{"id": "both", "text": good[0]}, {"id": "short", "text": "Too short."}]
-        manual = [{"id": f"page-{number}", "text": text} for number, text in enumerate(good[:num_good])]
-        plain = [{"id": f"doc-{seed}", "text": make_text(seed)} for seed in range(20)]
-        self.corpora = [self.corpus("manual", manual), self.corpus("crawl", crawl), self.corpus("plain", plain)]
-
-    def corpus(self, name: str, rows: list[dict[str, str]]) -> CorpusConfig:
-        folder = self.project.raw / name
-        folder.mkdir(parents=True)
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        return CorpusConfig(name=name, licence="MIT", jsonl=f"{name}.jsonl", rules=LOOSE)
-
-    def curate(self, engine: Engine | None = None, shard_bytes: int = 1 << 40, **quality: Any) -> dict[str, bytes]:
-        section = QualityConfig(**{"good": ("manual",), "corpora": ("crawl",), **quality})
-        config = CurationConfig(seed=5, quality=section)
-        curate(
-            self.corpora,
-            config,
-            self.project,
-            lambda _: None,
-            engine=engine or ProcessEngine(),
-            shard_bytes=shard_bytes,
-        )
-        return tree(self.project.curated)
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> QualityWorld:
+    return QualityWorld(tmp_path_factory.mktemp("quality"))
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    return World(tmp_path_factory.mktemp("quality"))
-
-
-@pytest.fixture(scope="module")
-def curated(world: World) -> dict[str, bytes]:
+def curated(world: QualityWorld) -> dict[str, bytes]:
     return world.curate()
 
 
-def decisions(world: World, corpus: str) -> list[dict[str, Any]]:
+def decisions(world: QualityWorld, corpus: str) -> list[dict[str, Any]]:
     return pq.read_table(world.project.curated / "decisions" / f"{corpus}.parquet").to_pylist()
 
 
 def test_scores_tell_prose_from_code_and_every_verdict_follows_from_its_row(
-    world: World, curated: dict[str, bytes]
+    world: QualityWorld, curated: dict[str, bytes]
 ) -> None:
     summary = json.loads(curated["summary.json"])
     assert summary["quality"]["auc"] > 0.85
@@ -136,7 +76,7 @@ def test_scores_tell_prose_from_code_and_every_verdict_follows_from_its_row(
     assert {row["quality_score"] for corpus in ("manual", "plain") for row in decisions(world, corpus)} == {None}
 
 
-def test_the_summary_counts_what_the_rows_say(world: World, curated: dict[str, bytes]) -> None:
+def test_the_summary_counts_what_the_rows_say(world: QualityWorld, curated: dict[str, bytes]) -> None:
     summary = json.loads(curated["summary.json"])
     judged = [row for row in decisions(world, "crawl") if row["quality_score"] is not None]
     bands = [[0, 0] for _ in range(10)]
@@ -154,7 +94,7 @@ def test_the_summary_counts_what_the_rows_say(world: World, curated: dict[str, b
     assert "a good one scores higher than a judged one in " in page
 
 
-def test_the_evidence_names_the_model_and_its_documents(world: World, curated: dict[str, bytes]) -> None:
+def test_the_evidence_names_the_model_and_its_documents(world: QualityWorld, curated: dict[str, bytes]) -> None:
     record = json.loads(curated["quality/classifier.json"])
     assert record["model"] == digest_bytes(curated["quality/model.bin"])
     assert record["documents_digest"] == digest_bytes(curated["quality/documents.parquet"])
@@ -165,6 +105,8 @@ def test_the_evidence_names_the_model_and_its_documents(world: World, curated: d
     found = {row["id"]: row["digest"] for row in rows if row["id"] in texts}
     assert len(found) > 80
     assert found == {name: digest_bytes(texts[name].encode()) for name in found}
+    keys = {name: key(5, "quality", hashlib.sha256(text.encode()).digest()[:16]) for name, text in texts.items()}
+    assert max(keys[name] for name in found) < min(keys[name] for name in texts.keys() - found.keys())
     assert sum(row["score"] is not None for row in rows) == record["measured"] == 20
     steps = {step["step"]: step for step in json.loads(curated["provenance/crawl.json"])}
     assert steps["quality"]["parameters"]["model"] == record["model"]
@@ -173,21 +115,22 @@ def test_the_evidence_names_the_model_and_its_documents(world: World, curated: d
     assert "quality" not in {step["step"] for step in json.loads(curated["provenance/manual.json"])}
 
 
-def test_the_decision_about_a_dropped_document_names_its_score(world: World, curated: dict[str, bytes]) -> None:  # noqa: ARG001
+def test_the_decision_about_a_dropped_document_names_its_score(world: QualityWorld, curated: dict[str, bytes]) -> None:  # noqa: ARG001
     row = next(row for row in decisions(world, "crawl") if row["step"] == "quality")
     [found] = find_decisions(world.project, [Selector.parse(f"crawl:{row['id']}")]).documents
     score, draw = row["quality_score"], row["quality_draw"]
     assert found.decision == f"dropped by quality: pareto (quality: score {score:.3f}, draw {draw:.3f})"
 
 
-def test_no_engine_and_no_size_of_a_shard_changes_a_byte(world: World, curated: dict[str, bytes]) -> None:
+def test_no_engine_and_no_size_of_a_shard_changes_a_byte(world: QualityWorld, curated: dict[str, bytes]) -> None:
     engine = Backwards()
     assert world.curate(engine, 15_000) == curated
     assert engine.done.count("judge_shard") > 5
-    assert world.curate(PoolEngine(2), 30_000) == curated
 
 
-def test_an_interrupted_stage_trains_once_and_judges_what_is_missing(world: World, curated: dict[str, bytes]) -> None:
+def test_an_interrupted_stage_trains_once_and_judges_what_is_missing(
+    world: QualityWorld, curated: dict[str, bytes]
+) -> None:
     store = world.project.root / ".treering" / "curate" / "shards"
     for alpha, num_judged in ((3, 2), (2, 4)):
         with pytest.raises(KeyboardInterrupt, match="by the test"):
@@ -227,14 +170,20 @@ def test_the_same_text_gives_the_same_model_and_no_text_can_name_a_label(tmp_pat
     assert 0 <= trained.score("\x00") <= 1
 
 
+def test_of_equal_texts_the_first_is_picked() -> None:
+    rows = np.array([[5, 4], [9, 3], [5, 1], [3, 2]], dtype=np.uint64)
+    assert _lowest(rows).tolist() == [[3, 2], [5, 1], [9, 3]]
+    assert _lowest(rows[:0]).tolist() == []
+
+
 def test_the_auc_counts_ties_as_half() -> None:
     assert classifier.auc([0.9, 0.5], [0.5, 0.1]) == 0.875
     assert classifier.auc([1.0], [0.0]) == 1.0
     assert classifier.auc([0.0], [0.0, 1.0]) == 0.25
 
 
-def test_too_few_documents_and_an_alpha_that_keeps_none_are_errors(world: World, tmp_path: Path) -> None:
-    small = World(tmp_path, num_good=30)
+def test_too_few_documents_and_an_alpha_that_keeps_none_are_errors(world: QualityWorld, tmp_path: Path) -> None:
+    small = QualityWorld(tmp_path, num_good=30)
     with pytest.raises(
         UserError,
         match=r"curation\.quality\.good: found 30 different documents that pass the filter in manual, expected at "

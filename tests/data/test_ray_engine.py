@@ -13,6 +13,7 @@ import psutil
 import pytest
 import token_world
 from kills import kill_itself
+from quality_world import QualityWorld
 from ray_cluster import add_node, add_to_both, ray_cluster, working
 from shard_world import World
 from token_world import TokenWorld
@@ -65,6 +66,13 @@ def test_no_number_of_workers_and_no_order_changes_a_byte(world: World, engine: 
     expected = world.curate(ProcessEngine(), 1 << 40)
     for workers in (1, 3, 7):
         assert world.curate(Some(engine, workers)) == expected
+
+
+def test_no_number_of_workers_changes_a_verdict_on_quality(tmp_path: Path, engine: RayEngine) -> None:
+    judged = QualityWorld(tmp_path)
+    expected = judged.curate()
+    assert "quality/model.bin" in expected
+    assert judged.curate(Some(engine, 3), 30_000) == expected
 
 
 def test_no_number_of_workers_changes_a_token(tmp_path: Path, engine: RayEngine) -> None:
