@@ -7,28 +7,32 @@ only inside URIs.
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, TextIO
 from urllib.parse import quote, unquote
 
 HIDDEN: Final = "***"
 
-_NAMES_IN_TEXT: Final = r"[\w.-]*(?:password|passwd|passphrase|pwd|secret|secret_access_key|session_token)(?![\w.-])"
+_NAMES_IN_TET: Final = r"[\w.-]*(?:password|passwd|passphrase|pwd|secret|secret_access_key|session_token)(?![\w.-])"
 _NAMES_IN_URIS: Final = (
     r"[\w.-]*(?:pass(?:word|wd|phrase)|pwd|token|secret|signature|credentials?|api_?key|access_?key)(?![\w.-])"
 )
 _SECRET_NAME: Final = re.compile(rf"(?i){_NAMES_IN_URIS}")
 _USER_INFO: Final = re.compile(
     # A password may hold anything but blanks and quotes, even an `@` or `/` that should have been escaped.
-    r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)"
+    r"(?<![A-Za-z0-9+.-])(?P<scheme>[0-9+.-]*+[A-Za-z][A-Za-z0-9+.-]*+://)"
     r"(?P<user>[^\s/?#:@'\"<>]*)(?P<password>:[^\s@'\"<>]*)?@(?:[^\s/?#@'\"<>]*@)*"
 )
+_TOKEN: Final = re.compile(r"[^\s'\"<>]+")
+"""What user information cannot go beyond: up to its last `@` every search ends at the next one, so time is linear."""
 _SENTENCE_GOES_ON: Final = r"[:.,)\]}]+(?=\s|$)"
 """Punctuation after a secret that belongs to the sentence around it, as in `?token=SECRET: connection refused`."""
-_PARAMETER: Final = re.compile(rf"(?i)(?P<name>[?&;]{_NAMES_IN_URIS}=)(?:(?!{_SENTENCE_GOES_ON})[^&;\s'\"<>#])*")
+_PARAMETER: Final = re.compile(
+    rf"(?i)(?P<name>[?&;]{_NAMES_IN_URIS}=)(?:(?!{_SENTENCE_GOES_ON})[:.,)\]}}]++|[^&;\s'\"<>#:.,)\]}}])*"
+)
 _ASSIGNMENT: Final = re.compile(
-    rf"(?i)(?P<name>(?<![\w.-]){_NAMES_IN_TEXT}['\"]?\s*[=:]\s*)"
-    rf"(?P<value>'[^']*'|\"[^\"]*\"|(?:(?!{_SENTENCE_GOES_ON})[^\s,;&)\]}}'\"])+)"
+    rf"(?i)(?P<name>(?<![\w.-]){_NAMES_IN_TET}['\"]?\s*[=:]\s*)"
+    rf"(?P<value>'[^']*'|\"[^\"]*\"|(?:(?!{_SENTENCE_GOES_ON})[:.]++|[^\s,;&)\]}}'\":.])+)"
 )
 _URI_VARIABLES: Final = (
     "MLFLOW_TRACKING_URI",
@@ -44,6 +48,8 @@ _SECRET_VARIABLES: Final = (
     "DATABRICKS_TOKEN",
     "PGPASSWORD",
 )
+_NO_LETTERS: Final = "0123456789+.-"
+"""What may stand before the letter that a scheme begins with."""
 _SHORTEST: Final = 4
 """A shorter secret is hidden where it is part of a URI, and not wherever its letters occur."""
 
@@ -61,7 +67,7 @@ def redact(text: str) -> str:
     for secret in _known_secrets():
         # As a word: the password `postgres` hides no `postgresql`.
         text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", HIDDEN, text)
-    text = _USER_INFO.sub(_hide_user_info, text)
+    text = _change_user_info(_hide_user_info, text)
     text = _PARAMETER.sub(rf"\g<name>{HIDDEN}", text)
     return _ASSIGNMENT.sub(_hide_value, text)
 
@@ -97,7 +103,15 @@ class RedactingStream:
 
 def without_user_info(uri: str) -> str:
     """A URI without user name and password, as a link that anybody may see."""
-    return _USER_INFO.sub(r"\g<scheme>", uri)
+    return _change_user_info(lambda match: match["scheme"], uri)
+
+
+def _change_user_info(change: Callable[[re.Match[str]], str], text: str) -> str:
+    def changed(token: re.Match[str]) -> str:
+        before, at, after = token[0].rpartition("@")
+        return _USER_INFO.sub(change, before + at) + after
+
+    return _TOKEN.sub(changed, text)
 
 
 def _hide_user_info(match: re.Match[str]) -> str:
@@ -105,7 +119,7 @@ def _hide_user_info(match: re.Match[str]) -> str:
     if password is not None:
         return f"{scheme}{user}:{HIDDEN}@"
     # A name alone is a token where it is sent by HTTP, as Git hosts take it; elsewhere it is a user.
-    return f"{scheme}{HIDDEN if scheme.lower().startswith(('http', 'git')) else user}@"
+    return f"{scheme}{HIDDEN if scheme.lower().lstrip(_NO_LETTERS).startswith(('http', 'git')) else user}@"
 
 
 def _hide_value(match: re.Match[str]) -> str:

@@ -5,6 +5,7 @@ import io
 import random
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -100,7 +101,7 @@ SECOND_PLAIN = len(archive(RECORDS[3:4], compressed=False))
         (
             lambda _: b"no archive\n",
             True,
-            r"byte 0: damaged .*Invalid WARC record, first line: no archive\), expected a",
+            r"byte 0: damaged .*Invalid WARC record, first line: 'no archive'\), expected a",
         ),
         (
             lambda data: data.replace(b"Length: 5000\r", b"Length: 4999\r"),
@@ -118,6 +119,42 @@ def test_damage_is_named_with_its_place(
     with pytest.raises(UserError, match=rf"a\.warc, {message}" if message[0] == "r" else message):
         read(path)
     assert record_borders(path, 1)[0] == 0
+
+
+def test_a_line_that_is_no_header_is_shown_by_its_beginning(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.warc", b"\x1b[2J{" + b"x" * 900_000)
+    with pytest.raises(UserError, match=r"Invalid WARC record, first line: '\\x1b\[2J\{x{55}'\), expected a whole"):
+        read(path)
+
+
+TOO_LONG = r"record at byte 0: damaged .*\(its header is longer than 1 MiB\), expected a whole WARC record"
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+def test_a_header_without_end_is_refused(tmp_path: Path, compressed: bool) -> None:
+    data = b"WARC/1.0\r\n" + b"a: b\r\n" * 200_000 + b"Content-Length: 0\r\n\r\n\r\n\r\n"
+    with pytest.raises(UserError, match=TOO_LONG):
+        read(write(tmp_path / "a.warc", gzip.compress(data, 1) if compressed else data))
+
+
+def test_a_line_without_end_takes_no_memory(tmp_path: Path) -> None:
+    data = b"WARC/1.0\r\nX: " + bytes(70_000_000) + b"\r\nContent-Length: 0\r\n\r\n\r\n\r\n"
+    path = write(tmp_path / "a.warc.gz", gzip.compress(data, 1))
+    del data
+    tracemalloc.start()
+    with pytest.raises(UserError, match=TOO_LONG):
+        read(path)
+    assert tracemalloc.get_traced_memory()[1] < 50_000_000
+    tracemalloc.stop()
+
+
+def test_the_first_byte_decides_whether_a_file_is_compressed(tmp_path: Path) -> None:
+    plain = archive(RECORDS[:2], compressed=False)
+    path = write(tmp_path / "a.warc", plain + archive(RECORDS[2:3]))
+    assert len(read(path, 0, len(plain))) == 2
+    for begin in (0, len(plain)):
+        with pytest.raises(UserError, match=rf"record at byte {len(plain)}: damaged .*Invalid WARC record, first"):
+            read(path, begin)
 
 
 @pytest.mark.parametrize(("said", "message"), [(4_999, "more bytes than"), (5_001, "1 bytes fewer than")])

@@ -19,7 +19,7 @@ from treering.data.curate.extract import extract
 from treering.data.curate.pipeline import curate
 from treering.data.sources.documents import Intake, RawDocument
 from treering.data.sources.fetch import fetch
-from treering.data.sources.html_bytes import MAX_BYTES, decoded, html_text
+from treering.data.sources.html_bytes import MAX_BYTES, dechunked, decoded, html_text
 from treering.errors import NotFoundError, UserError
 from treering.project import Project
 
@@ -57,6 +57,16 @@ ENCODINGS = {
     "/none": Answer(TEXT.encode(), {**HTML, "Content-Encoding": "identity"}),
     "/taken-off": Answer(TEXT.encode(), {**HTML, "Content-Encoding": "gzip"}),
     "/invented": Answer(TEXT.encode(), {**HTML, "Content-Encoding": "utf-8"}),
+    "/members": Answer(
+        gzip.compress(TEXT[:5].encode()) + gzip.compress(TEXT[5:].encode()) + b"rest",
+        {**HTML, "Content-Encoding": "gzip"},
+    ),
+    "/frames": Answer(
+        pyzstd.compress(TEXT[:5].encode()) + pyzstd.compress(TEXT[5:].encode()), {**HTML, "Content-Encoding": "zstd"}
+    ),
+    "/frame": Answer(pyzstd.compress(TEXT.encode()) + b"rest", {**HTML, "Content-Encoding": "zstd"}),
+    "/unnamed": Answer(gzip.compress(TEXT.encode()), HTML),
+    "/transfer": Answer(gzip.compress(TEXT.encode()), {**HTML, "Transfer-Encoding": "gzip"}),
     "/xhtml": Answer(TEXT.encode(), {"Content-Type": "application/xhtml+xml"}),
     "/header": Answer(TEXT.encode("cp1252"), {"Content-Type": "text/html; Charset='ISO-8859-1'"}),
 }
@@ -75,6 +85,26 @@ def test_a_page_is_read_through_every_encoding_of_its_content(tmp_path: Path) ->
     assert gzip.decompress((tmp_path / "a.warc.gz").read_bytes()[documents[3].offset :]).startswith(b"WARC/1.0\r\n")
 
 
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b"3\r\n<p>\r\n2\r\nab\r\n0\r\n\r\n", b"<p>ab"),
+        (b"3\r\n<p>\r\n0\r\nX-Checksum: abc\r\n\r\n", b"<p>"),
+        (b"3\n<p>\n0\n\n", b"<p>"),
+        (b"3\r\n<p>\r\n0\r\n", b"<p>"),
+        (b"3\r\n<p>\r\n5", b"<p>"),  # cut off in a size
+        (b"9\r\n<p>a", b"<p>a"),  # and in a chunk
+        (b"3;" + b"e" * 99 + b"\r\n<p>\r\n0\r\n\r\n", b"<p>"),
+        (b"d\r\n3\r\n<p>\r\n0\r\n\r\n\r\n0\r\n\r\n", b"<p>"),  # twice
+        (b"0\r\n\r\n", b""),
+        (b"<p>not chunked\n3\n", b"<p>not chunked\n3\n"),
+        (b"", b""),
+    ],
+)
+def test_chunks_leave_nothing_in_a_page(body: bytes, expected: bytes) -> None:
+    assert dechunked(body) == expected
+
+
 def test_what_is_no_page_is_counted_by_its_reason(tmp_path: Path) -> None:
     answers = {
         "/moved": Answer(b"", status=301),
@@ -85,6 +115,7 @@ def test_what_is_no_page_is_counted_by_its_reason(tmp_path: Path) -> None:
         "/broken": Answer(b"\x1f\x8b\x08\0\0\0", {**HTML, "Content-Encoding": "gzip"}),
         "/secret": Answer(b"secret", {**HTML, "Content-Encoding": "aes"}),
         "/not-br": Answer(b"\xff\xff\xff", {**HTML, "Content-Encoding": "br"}),
+        "/chunk": Answer(bytes(2 * MAX_BYTES + 2), chunked=True),
         "/bomb": Answer(gzip.compress(bytes(MAX_BYTES + 1)), {**HTML, "Content-Encoding": "gzip"}),
     }
     records = [Record(each, path=path) for path, each in fetched(answers).items()]
@@ -98,7 +129,7 @@ def test_what_is_no_page_is_counted_by_its_reason(tmp_path: Path) -> None:
     documents, intake = read(tmp_path, archive(records), warc="a.warc.gz")
     assert [each.source for each in documents] == [f"{ADDRESS}/broken"]  # cut off before its first byte
     assert intake.skipped == {
-        "status 301": 1, "status 404": 2, "not HTML": 2, "content encoding": 2, "larger than 16 MiB": 1, "not HTTP": 1,
+        "status 301": 1, "status 404": 2, "not HTML": 2, "content encoding": 2, "larger than 16 MiB": 2, "not HTTP": 1,
         "without HTTP status": 2, "type resource": 1, "type unknown": 1,
     }  # fmt: skip
 
@@ -154,6 +185,9 @@ def test_a_record_without_id_is_named_by_file_and_byte(tmp_path: Path) -> None:
     lines = [line for line in data.split(b"\r\n") if not line.startswith((b"WARC-Record-ID", b"WARC-Target-URI"))]
     [document], _ = read(tmp_path, b"\r\n".join(lines), wet="a.wet")
     assert (document.id, document.source[:7]) == ("a.wet:1", "sha256:")
+    data = data.replace(record_id(0).encode(), b" ")
+    documents, _ = read(tmp_path, data * 2, wet="a.wet")
+    assert [each.id for each in documents] == ["a.wet:1", f"a.wet:{len(data) + 1}"]
 
 
 def test_the_same_record_twice_is_refused(tmp_path: Path) -> None:

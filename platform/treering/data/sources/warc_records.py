@@ -26,6 +26,10 @@ _MEMBER: Final = b"\x1f\x8b\x08"
 _RECORD: Final = b"WARC/"
 _BUFFER: Final = 1 << 16
 _NEWLINES: Final = b"\r\n"
+HEADER_BYTES: Final = 1 << 20
+"""Largest header of a record: some files inflate to one without end."""
+
+_SHOWN: Final = 60
 _STORED_BYTES: Final = 0xFFFF
 """Most bytes that DEFLATE holds as they are, in a row (RFC 1951, 3.2.4)."""
 
@@ -108,7 +112,6 @@ def read_records(
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         stop = size if end is None else end
-        file.seek(begin)
         read = _read_member if file.read(2) == _MEMBER[:2] else _read_plain
         position = begin
         while position < stop:
@@ -179,6 +182,25 @@ def _behind_newlines(file: BinaryIO, position: int) -> int:
     return position
 
 
+class _Head:
+    """A stream from which lines of `HEADER_BYTES` in all can be read."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream, self._left = stream, HEADER_BYTES
+
+    def readline(self) -> bytes:
+        """The next line.
+
+        Raises:
+            ArchiveLoadFailed: the lines are too long.
+        """
+        line: bytes = self._stream.readline(self._left)
+        self._left -= len(line)
+        if not self._left:
+            raise ArchiveLoadFailed(f"its header is longer than {HEADER_BYTES >> 20} MiB")
+        return line
+
+
 def _parsed(stream: Any, where: str) -> ArcWarcRecord | None:
     """The record at the position of a stream; None at its end.
 
@@ -186,13 +208,16 @@ def _parsed(stream: Any, where: str) -> ArcWarcRecord | None:
         UserError: it is no WARC record.
     """
     try:
-        record = _LOADER.parse_record_stream(stream, known_format="warc", no_record_parse=True)
+        record = _LOADER.parse_record_stream(_Head(stream), known_format="warc", no_record_parse=True)
     except EOFError:
         return None
     except ArchiveLoadFailed as error:
-        raise UserError(_damaged(where, " ".join(str(error).split()))) from None
+        reason, colon, line = str(error).partition("first line: ")
+        shown = repr(line.strip()[:_SHOWN]) if colon else ""
+        raise UserError(_damaged(where, reason + colon + shown)) from None
     if record.length is None:
         raise UserError(_damaged(where, "it has no Content-Length"))
+    record.raw_stream.stream = stream
     return record
 
 

@@ -10,15 +10,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from warcio.bufferedreaders import ChunkedDataReader
 from warcio.limitreader import LimitReader
 from warcio.recordloader import ArcWarcRecord
 from warcio.statusandheaders import StatusAndHeaders, StatusAndHeadersParser
 
 from treering.data.sources.documents import Intake
-from treering.data.sources.html_bytes import MAX_BYTES, decoded, html_text
+from treering.data.sources.html_bytes import GZIP, MAX_BYTES, dechunked, decoded, html_text
 from treering.data.sources.pieces import Piece
-from treering.data.sources.warc_records import read_records
+from treering.data.sources.warc_records import HEADER_BYTES, read_records
 
 Row = dict[str, Any]
 
@@ -26,7 +25,6 @@ _HTTP: Final = StatusAndHeadersParser([], verify=False)
 _HTML: Final = ("text/html", "application/xhtml+xml")
 _TYPES: Final = ("warcinfo", "response", "resource", "request", "metadata", "revisit", "conversion", "continuation")
 _STATUS: Final = re.compile(r"[1-5][0-9]{2}")
-_HEADER_BYTES: Final = 1 << 20
 _TOO_LARGE: Final = f"larger than {MAX_BYTES >> 20} MiB"
 
 
@@ -61,7 +59,8 @@ def _rows(
         except _NoDocument as why:
             return str(why)
         name, date = (record.rec_headers.get_header(field) for field in ("WARC-Record-ID", "WARC-Date"))
-        key = "@".join(part for part in (name and name.strip("<>"), date) if part) if name else None
+        name = name and name.strip("<> ")
+        key = "@".join(part for part in (name, date) if part) if name else None
         return {"id": key, text_field: text, "source": record.rec_headers.get_header("WARC-Target-URI")}
 
     for position, row in read_records(path, piece.begin, piece.end, intake.at, take):
@@ -76,7 +75,7 @@ def _page(record: ArcWarcRecord) -> str:
     if not _media_type(record.content_type).startswith("application/http"):
         raise _NoDocument("not HTTP")
     try:
-        http: StatusAndHeaders = _HTTP.parse(LimitReader(record.raw_stream, _HEADER_BYTES))
+        http: StatusAndHeaders = _HTTP.parse(LimitReader(record.raw_stream, HEADER_BYTES))
     except EOFError:
         raise _NoDocument("without HTTP status") from None
     status = http.get_statuscode()
@@ -85,17 +84,25 @@ def _page(record: ArcWarcRecord) -> str:
     content_type = http.get_header("Content-Type") or record.rec_headers.get_header("WARC-Identified-Payload-Type")
     if _media_type(content_type) not in _HTML:
         raise _NoDocument("not HTML")
-    chunked = "chunked" in (http.get_header("Transfer-Encoding") or "").lower()
-    body = _body(ChunkedDataReader(record.raw_stream) if chunked else record.raw_stream)
-    encodings = (http.get_header("Content-Encoding") or "").lower().split(",")
-    for encoding in reversed([each.strip() for each in encodings]):
-        plain = decoded(body, encoding)
-        if plain is None:
-            raise _NoDocument("content encoding")
-        if len(plain) > MAX_BYTES:
-            raise _NoDocument(_TOO_LARGE)
-        body = plain
+    body = _body(record.raw_stream)
+    for encoding in reversed([*_listed(http, "Content-Encoding"), *_listed(http, "Transfer-Encoding")]):
+        body = dechunked(body) if encoding == "chunked" else _decoded(body, encoding)
+    if body.startswith(GZIP):  # without its name, or compressed twice
+        body = _decoded(body, "gzip")
     return html_text(body, content_type or "")
+
+
+def _listed(http: StatusAndHeaders, field: str) -> list[str]:
+    return [each.strip() for each in (http.get_header(field) or "").lower().split(",")]
+
+
+def _decoded(body: bytes, encoding: str) -> bytes:
+    plain = decoded(body, encoding)
+    if plain is None:
+        raise _NoDocument("content encoding")
+    if len(plain) > MAX_BYTES:
+        raise _NoDocument(_TOO_LARGE)
+    return plain
 
 
 def _text(record: ArcWarcRecord) -> str:
