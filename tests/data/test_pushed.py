@@ -24,6 +24,8 @@ from treering.data.stored.push import push
 from treering.errors import EvidenceError, NotFoundError, StoreError, UserError
 from treering.objects import ObjectStore
 from treering.project import Project
+from treering.reproduce.capsule.unpack import unpack_capsule
+from treering.reproduce.capsule.write import write_capsule
 from treering.runlog.directory import RunDirectory
 from treering.runlog.find import find_runs
 
@@ -107,6 +109,17 @@ def test_the_commands(project, here, folder_url, treering, monkeypatch):
     code, _, err = treering("pull")
     assert code == 2
     assert "found no store, expected URL or TREERING_DATA_URL: treering pull s3://BUCKET/PREFIX" in err
+
+
+def test_a_capsule_finds_the_corpora_that_were_pulled(project, here, folder_url, tmp_path):
+    written = write_capsule(find_runs(project.runs)[0], tmp_path / "run.zip", project)
+    push(project, ObjectStore(folder_url))
+    with pytest.raises(EvidenceError, match=r"run\.zip: corpora are missing"):
+        unpack_capsule(written.file, here)
+    pull(here, ObjectStore(folder_url))
+    unpacked = unpack_capsule(written.file, here)
+    assert unpacked.run.id == find_runs(project.runs)[0].id
+    assert step_batch(unpacked.run, 7, here).content_bound
 
 
 def test_corpora_of_an_older_blend_stay(project, here, folder_url):
@@ -221,6 +234,8 @@ from pathlib import Path
 from treering.data.stored import push as pushing
 from treering.objects import ObjectStore
 from treering.project import Project
+from treering.reproduce.capsule.unpack import unpack_capsule
+from treering.reproduce.capsule.write import write_capsule
 
 pushing.PART_BYTES = int(sys.argv[3])
 done = 0
