@@ -58,11 +58,16 @@ def test_no_number_of_workers_changes_a_byte(world: World) -> None:
         assert world.curate(PoolEngine(workers)) == expected
 
 
-def test_duplicates_across_shards_and_corpora_are_found(world: World) -> None:
+def test_duplicates_and_leaks_across_shards_and_corpora_are_found(world: World) -> None:
     world.curate(Shuffled())
     summary = json.loads((world.tiny.project.curated / "summary.json").read_text())
     assert summary["corpora"]["own"]["dropped"]["dedup"] == {"exact": 1, "near": 1}
     assert summary["corpora"]["pages"]["dropped"]["dedup"] == {"exact": 1}
+    cuts = {name: entry["cut"] for name, entry in summary["corpora"].items()}
+    assert {name: (cut["documents"], cut["fragments"]) for name, cut in cuts.items()} == {
+        "own": (4, 8), "capped": (2, 4),
+        "pages": (1, 2),  # it has a sentence of a held-out document
+    }  # fmt: skip
     taken = summary["corpora"]["capped"]["taken"]
     assert (taken["files"], taken["cap_bytes"]) == (3, 30_000)
     assert 30_000 <= taken["bytes"] < 32_000
@@ -70,11 +75,11 @@ def test_duplicates_across_shards_and_corpora_are_found(world: World) -> None:
 
 
 def workers_of(process: psutil.Process) -> list[psutil.Process]:
-    """The processes at the end of the tree: a pool's workers, and helpers that Python starts."""
+    """A pool's workers: children of the process that forks them, which must live."""
     found = []
-    for each in process.children():
+    for server in process.children():
         with suppress(psutil.NoSuchProcess):
-            found += workers_of(each) or ([each] if "forkserver" in " ".join(each.cmdline()) else [])
+            found += [each for each in server.children() if "forkserver" in " ".join(each.cmdline())]
     return found
 
 
