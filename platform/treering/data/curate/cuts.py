@@ -3,15 +3,16 @@
 Sources: GPT-3 (Brown et al. 2020, arXiv 2005.14165, appendix C) removes the matching 13-gram and 200 characters on each
 side, discards pieces under 200 characters and documents in more than 10 pieces, and ignores 13-grams that more than 10
 training documents hold. MT-NLG (Smith et al. 2022, arXiv 2201.11990) does the same; its tool is Megatron-LM's
-`tools/openwebtext/filter_ngrams.py`. Two things are stricter here:
+`tools/openwebtext/filter_ngrams.py`. Three things are stricter here:
 
 - All matches of the document count, not those that an earlier cut left whole, so no fragment depends on an order.
+- A fragment that is too similar to a held-out document is cut out too, although the whole document is not.
 - A cut ends between words, so that half a word never makes a new n-gram. (The tool cuts to the sentence's end.)
 """
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import pairwise
 from typing import Final
@@ -20,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treering.config.canonical import digest_bytes
+from treering.data.curate.checks import Checks
 from treering.data.curate.decisions import Removed
 from treering.data.curate.decontaminate import TaskNgrams
 from treering.data.curate.engines import Engine
@@ -76,12 +78,13 @@ class CutDocument:
     def dropped_by(self) -> str | None:
         """The rule that drops the document after all."""
         if not self.fragments:
-            return "min_characters"
+            return "nothing_left"
         return "max_fragments" if len(self.fragments) > MAX_FRAGMENTS else None
 
 
-def cut(text: str, ngrams: TaskNgrams) -> CutDocument | None:
-    """Cuts every n-gram of a task out of a text; None where it has none."""
+def cut(text: str, checks: Checks) -> CutDocument | None:
+    """Cuts every n-gram of a task out of a text, then what is like a held-out document; None where it has none."""
+    ngrams = checks.ngrams
     cuts: list[tuple[int, int, str]] = []
     spans = None
     for length, first, rows in ngrams.matches(word_hashes(text)):
@@ -91,14 +94,14 @@ def cut(text: str, ngrams: TaskNgrams) -> CutDocument | None:
             cuts.append((*_window(text, spans, word, word + length - 1), ": ".join(ngrams.items[owner])))
     if not cuts:
         return None
-    removed: list[tuple[int, int, list[str]]] = [(0, 0, [])]  # empty, unless the first fragment is too short
-    for start, end, item in [*sorted(cuts), (len(text), len(text), "")]:
-        new = [item] if item else []
-        before, last, items = removed[-1]
-        if start - last < MIN_CHARACTERS:
-            removed[-1] = (before, max(last, end), items + new)
-        else:
-            removed.append((start, end, new))
+    removed = _joined(cuts, len(text))
+    twins = [
+        (start, end, f"heldout: {twin}")
+        for start, end in _between(removed)
+        if (twin := checks.twin(word_hashes(text[start:end]))) is not None
+    ]
+    if twins:  # alone it may be like one although the whole document is not
+        removed = _joined([*cuts, *twins], len(text))
     return CutDocument(
         tuple(
             Removed(start, end, list(dict.fromkeys(items)), digest_bytes(_utf8(text[start:end])))
@@ -107,9 +110,27 @@ def cut(text: str, ngrams: TaskNgrams) -> CutDocument | None:
         ),
         tuple(
             Fragment(start, end, sha256(_utf8(text[start:end])).digest()[:DIGEST_BYTES])
-            for (_, start, _), (end, _, _) in pairwise(removed)
+            for start, end in _between(removed)
         ),
     )
+
+
+def _joined(cuts: Iterable[tuple[int, int, str]], length: int) -> list[tuple[int, int, list[str]]]:
+    """The cuts in order, joined where less than a fragment is between them; the first and the last may be empty."""
+    joined: list[tuple[int, int, list[str]]] = [(0, 0, [])]
+    for start, end, item in [*sorted(cuts), (length, length, "")]:
+        before, last, items = joined[-1]
+        if start - last < MIN_CHARACTERS:
+            joined[-1] = (before, max(last, end), items)
+        else:
+            items = []
+            joined.append((start, end, items))
+        items += [item] if item else []
+    return joined
+
+
+def _between(removed: Sequence[tuple[int, int, list[str]]]) -> list[tuple[int, int]]:
+    return [(start, end) for (_, start, _), (end, _, _) in pairwise(removed)]
 
 
 def _window(text: str, spans: npt.NDArray[np.int64], first: int, last: int) -> tuple[int, int]:
@@ -153,30 +174,31 @@ def count_shard(ngrams: TaskNgrams, training: Training) -> Counter[tuple[int, in
     return counts
 
 
-def cut_shard(ngrams: TaskNgrams, training: Training) -> dict[int, CutDocument]:
+def cut_shard(checks: Checks, training: Training) -> dict[int, CutDocument]:
     """The documents of a shard that hold an n-gram, cut; by their place in the shard."""
     shelf = Shelf(training.shard.shelf, training.shard.signatures.ends)
-    cuts = {place: cut(shelf.document(place)["text"], ngrams) for place in training.places.tolist()}
+    cuts = {place: cut(shelf.document(place)["text"], checks) for place in training.places.tolist()}
     shelf.close()
     return {place: found for place, found in cuts.items() if found is not None}
 
 
 def cut_contaminated(
-    engine: Engine, ngrams: TaskNgrams, training: Sequence[Training]
+    engine: Engine, checks: Checks, training: Sequence[Training]
 ) -> tuple[list[dict[int, CutDocument]], int]:
     """Cuts documents that hold an n-gram of a task, but for n-grams that too many of them hold.
 
     Args:
         engine: does the shards.
-        ngrams: of all tasks.
+        checks: with the n-grams of all tasks.
         training: all documents that hold one, by shard.
 
     Returns:
         For each shard the documents that were cut, by place; and how many n-grams were ignored.
     """
     counts: Counter[tuple[int, int]] = Counter()
-    for _, found in engine.map(count_shard, ngrams, training):
+    for _, found in engine.map(count_shard, checks.ngrams, training):
         counts.update(found)
     common = [row for row, count in counts.items() if count > MAX_DOCUMENTS]
-    cuts = dict(engine.map(cut_shard, ngrams.without(common), training))
+    left = replace(checks, ngrams=checks.ngrams.without(common))
+    cuts = dict(engine.map(cut_shard, left, training))
     return [cuts[place] for place in range(len(training))], len(common)

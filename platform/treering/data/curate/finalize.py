@@ -1,4 +1,4 @@
-"""The last pass: checks the training documents shard by shard, then writes each corpus, shuffled, and its decisions."""
+"""The last pass: writes each corpus, shuffled, and its decisions."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -11,24 +11,18 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from treering.data.corpus.table import read_rows, write_rows
+from treering.data.curate.checks import Drop
 from treering.data.curate.cuts import CutDocument, Fragment
 from treering.data.curate.decisions import QUALITY_FIELDS, REMOVED, SCHEMA
-from treering.data.curate.decontaminate import TaskNgrams
 from treering.data.curate.dedup import EXACT, KEPT
-from treering.data.curate.heldout import TwinIndex
-from treering.data.curate.library import Library, Training
+from treering.data.curate.library import Library
 from treering.data.curate.seeded_hash import keys
 from treering.data.curate.shards import Finished
-from treering.data.curate.shelf import DIGEST_BYTES, Shelf, json_line
+from treering.data.curate.shelf import DIGEST_BYTES, json_line
 from treering.data.fragments import fragment_id
-from treering.data.words import shingle_set, word_hashes
 
 SPLITS = ("train", "heldout")
 _NO_SPLIT = -1
-
-
-Drop = tuple[str, str, str | None]
-"""Step and rule that drop a document, and the document that it is too similar to, if that is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,42 +46,6 @@ class Decisions:
     cluster: npt.NDArray[np.int64]
     late: dict[int, Drop]
     cuts: dict[int, CutDocument] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Checks:
-    """The last checks of every training document.
-
-    Attributes:
-        twins: the held-out documents of all corpora.
-        twin_names: their names, as `twins` numbers them.
-        ngrams: of all tasks.
-        shingle_words: words in a shingle.
-        min_jaccard: a training document this similar to a held-out one is dropped.
-    """
-
-    twins: TwinIndex
-    twin_names: list[str]
-    ngrams: TaskNgrams
-    shingle_words: int
-    min_jaccard: float
-
-    def drop(self, text: str) -> Drop | None:
-        """Why a training document is dropped; None to keep it."""
-        hashes = word_hashes(text)
-        twin = self.twins.twin(shingle_set(hashes, self.shingle_words), self.min_jaccard)
-        if twin is not None:
-            return "heldout", "twin", self.twin_names[twin]
-        task = self.ngrams.contaminated_by(hashes)
-        return None if task is None else ("decontaminate", task, None)
-
-
-def check_shard(checks: Checks, training: Training) -> dict[int, Drop]:
-    """Which training documents of a shard are dropped, by their place in the shard."""
-    shelf = Shelf(training.shard.shelf, training.shard.signatures.ends)
-    drops = {place: checks.drop(shelf.document(place)["text"]) for place in training.places.tolist()}
-    shelf.close()
-    return {place: drop for place, drop in drops.items() if drop is not None}
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from treering.data.curate.filter import judge
 from treering.data.curate.minhash import MinHasher
 from treering.data.curate.shards import Finished, Shard, begin, finish, finished, folder_name
 from treering.data.curate.shelf import SignatureWriter, json_line
+from treering.data.fragments import document_id
 from treering.data.sources.documents import Intake, RawDocument
 from treering.data.sources.raw import read_shard
 from treering.data.words import Hashes, shingle_runs
@@ -50,11 +51,13 @@ class Setting:
         dedup: shape of the signatures.
         raw: folder of the sources.
         store: folder of the finished shards.
+        cut: whether decontamination cuts: then ids that end like a fragment's are refused.
     """
 
     dedup: DedupConfig
     raw: Path
     store: Path
+    cut: bool
 
 
 def take_shard(setting: Setting, shard: Shard) -> Finished:
@@ -63,7 +66,7 @@ def take_shard(setting: Setting, shard: Shard) -> Finished:
     A shard that was finished before is not read again. A fault in a document ends the shard there; it is in the result,
     since it is none if the corpus ends before that document.
     """
-    inputs = shard.inputs(setting.dedup)
+    inputs = shard.inputs(setting.dedup, cut=setting.cut)
     folder = setting.store / folder_name(inputs)
     found = finished(folder)
     if found is not None:
@@ -126,6 +129,13 @@ def _rows(  # noqa: PLR0917 - the inner half of `take_shard`
                 f"{error}); shard {shard.number + 1} of corpus {shard.corpus.name} ends there. Take the document out, "
                 "and report it: no text should do this"
             ) from error
+        if setting.cut and document_id(document.id) != document.id:
+            intake.give_back(document)
+            raise UserError(
+                f"{intake.at(document.offset)}: found id {document.id!r}, expected an id that does not end like a "
+                "fragment's, since curation.decontamination.rule is cut; change the id, or leave all out: ids are made "
+                "then"
+            )
         streams["extract"].write(_sha256(document.text))
         digest = _sha256(text)
         if text:

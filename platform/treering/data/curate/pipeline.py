@@ -17,19 +17,12 @@ import numpy.typing as npt
 
 from treering.config.canonical import canonical_json
 from treering.config.corpora import CorpusConfig, CurationConfig, DecontaminationConfig
+from treering.data.curate.checks import Checks, Drop, check_shard
 from treering.data.curate.cuts import MAX_DOCUMENTS, CutDocument, cut_contaminated
-from treering.data.curate.decontaminate import TaskNgrams, task_ngrams
+from treering.data.curate.decontaminate import task_ngrams
 from treering.data.curate.dedup import KEPT, find_duplicates
 from treering.data.curate.engines import Engine, engine_for
-from treering.data.curate.finalize import (
-    SPLITS,
-    Checks,
-    Decisions,
-    Drop,
-    Writing,
-    check_shard,
-    write_corpus,
-)
+from treering.data.curate.finalize import SPLITS, Decisions, Writing, write_corpus
 from treering.data.curate.heldout import TwinIndex, choose_heldout
 from treering.data.curate.ingest import Setting
 from treering.data.curate.intake import Taken, listed, take_corpora
@@ -154,7 +147,7 @@ def _curate(  # noqa: PLR0917 - the stage's own inner half
     shard_bytes: int,
 ) -> dict[str, Any]:
     names, out = [corpus.name for corpus in corpora], work / "out"
-    setting = Setting(config.dedup, project.raw.resolve(), work / "shards")
+    setting = Setting(config.dedup, project.raw.resolve(), work / "shards", cut=config.decontamination.rule == "cut")
     taken = _taken(
         corpora, take_corpora(corpora, config, setting, engine, shard_bytes=shard_bytes, progress=progress), say
     )
@@ -214,7 +207,7 @@ def _curate(  # noqa: PLR0917 - the stage's own inner half
         start = library.first(number, shard) - library.first(number, 0)
         late[number].update({start + index: drop for index, drop in drops.items()})
         progress("decontaminate", count, len(training))
-    cuts, num_ignored = _cut(engine, ngrams, library, late, config.decontamination, say)
+    cuts, num_ignored = _cut(engine, checks, library, late, config.decontamination, say)
 
     decisions = [
         Decisions(
@@ -251,7 +244,7 @@ def _curate(  # noqa: PLR0917 - the stage's own inner half
 
 def _cut(  # noqa: PLR0917 - the end of `_curate`
     engine: Engine,
-    ngrams: TaskNgrams,
+    checks: Checks,
     library: Library,
     late: list[dict[int, Drop]],
     config: DecontaminationConfig,
@@ -278,7 +271,7 @@ def _cut(  # noqa: PLR0917 - the end of `_curate`
             if len(here):
                 training.append(Training(shard, here))
                 starts.append((corpus, start))
-    done, num_ignored = cut_contaminated(engine, ngrams, training)
+    done, num_ignored = cut_contaminated(engine, checks, training)
     cuts: list[dict[int, CutDocument]] = [{} for _ in late]
     for (corpus, start), each in zip(starts, done, strict=True):
         for place, document in sorted(each.items()):

@@ -94,8 +94,13 @@ class Shard:
         """About the size of its source."""
         return sum(piece.num_bytes for piece in self.pieces)
 
-    def inputs(self, dedup: DedupConfig) -> dict[str, Any]:
-        """All that decides the content of the finished shard; no name of a corpus."""
+    def inputs(self, dedup: DedupConfig, *, cut: bool) -> dict[str, Any]:
+        """All that decides the content of the finished shard; no name of a corpus.
+
+        Args:
+            dedup: shape of the signatures.
+            cut: whether decontamination cuts: then ids that end like a fragment's are refused.
+        """
         corpus = self.corpus
         return {
             "format": _FORMAT,
@@ -109,6 +114,7 @@ class Shard:
             "rules": self.rules.model_dump(mode="json"),
             "signatures": {"words": dedup.shingle_words, "bands": dedup.bands, "rows": dedup.rows},
             "cap_bytes": self.cap_bytes,
+            "cut": cut,
         }
 
 
