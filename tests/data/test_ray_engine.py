@@ -12,7 +12,7 @@ import numpy as np
 import psutil
 import pytest
 import token_world
-from kills import kill_itself
+from kills import kill_itself, kill_itself_once
 from quality_world import QualityWorld
 from ray_cluster import add_node, add_to_both, ray_cluster, working
 from shard_world import World
@@ -110,6 +110,10 @@ def test_a_fault_and_a_death_are_named(world: World, engine: RayEngine) -> None:
         world.curate(Some(engine, 2))
     with pytest.raises(TreeringError, match="workers were killed 3 times in a row, at one of: 9"):
         list(engine.map(kill_itself, signal.SIGKILL, [9]))
+
+
+def test_a_task_whose_worker_died_is_done_again(engine: RayEngine, tmp_path: Path) -> None:
+    assert sorted(engine.map(kill_itself_once, tmp_path, ["a", "b"])) == [(0, "a"), (1, "b")]
 
 
 def test_workers_may_write_into_arrays(engine: RayEngine) -> None:
