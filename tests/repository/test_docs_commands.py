@@ -27,6 +27,7 @@ NOT_RUN = {
     "treering hans": "the project has no such task; tests/dashboard/test_bias_page.py has one",
     "treering push": "it needs an S3 server; tests/data/test_pushed.py has one",
     "treering pull": "likewise",
+    "treering decision": "the project was not curated; tests/audit/test_planted_duplicates.py has one that was",
     "treering fetch": "it downloads wheels; tests/data/test_fetch.py reads a registry of its own",
     "treering curate experiments/demo.yaml --engine ray": "tests/data/test_ray_engine.py has a cluster",
     "treering tokenize experiments/demo.yaml --engine ray": "likewise",
