@@ -53,6 +53,11 @@ def test_a_mixed_text_has_fasttexts_score(parts: list[str]) -> None:
         assert language(text) == fasttext(text)
 
 
+def test_capitals_that_grow_are_cut_to_what_the_model_reads() -> None:
+    text = "İSTANBUL VE " * 300
+    assert language(text) == fasttext(text[:2000].lower()) == ("tr", 0.7052236199378967)
+
+
 def test_a_text_ends_where_fasttext_ends_it() -> None:
     german = SENTENCES["de"]
     assert language(f"{german} </s> {SENTENCES['ru'] * 5}") == language(german)

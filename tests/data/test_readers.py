@@ -1,5 +1,8 @@
 import gzip
 import json
+from xml.etree import ElementTree as ET
+
+import pytest
 
 from treering.data.sources.readers import READERS
 
@@ -45,6 +48,42 @@ def test_pubmed_joins_title_and_abstract() -> None:
     assert read("pubmed", "data/pubmed20n0014.xml.gz", gzip.compress(PUBMED)) == [
         ("pmid-11", "Uptake of CO in mice.\nWe looked.\nWe saw."),
         ("pmid-12", "A letter."),
+    ]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        (b'<?xml version="1.0"?>', b""),
+        (b'"1.0"?>', b'"1.0" encoding="iso-8859-1"?><!DOCTYPE PubmedArticleSet [<!ENTITY x "y">]>'),
+        (b"</PubmedArticle>\n<", b"</PubmedArticle >\n<"),
+        (b"</PubmedArticle>\n", b"</PubmedArticle>\n<DeleteCitation><PMID>1</PMID></DeleteCitation>"),
+        (b"<MedlineCitation><PMID>12", b"<!-- </PubmedArticle> --><MedlineCitation><PMID>12"),
+        (b"<PubmedArticle>", b"<!-- <PubmedArticle> </PubmedArticle> --><PubmedArticle>"),
+        (b"We looked.", b"We <?a b?>looked."),
+    ],
+)
+def test_pubmed_files_of_another_form_are_parsed_whole(change: tuple[bytes, bytes]) -> None:
+    assert change[0] in PUBMED
+    documents = read("pubmed", "data/pubmed20n0014.xml.gz", gzip.compress(PUBMED.replace(*change, 1)))
+    assert [key for key, _ in documents] == ["pmid-11", "pmid-12"]
+    assert documents[0][1] == "Uptake of CO in mice.\nWe looked.\nWe saw."
+    assert documents[1][1] == "A letter."
+
+
+@pytest.mark.parametrize("size", [0, 40, len(PUBMED) - len(b"</PubmedArticleSet>"), len(PUBMED) - 30, 300])
+def test_pubmed_files_that_are_no_xml_or_cut_off_are_refused(size: int) -> None:
+    with pytest.raises(ET.ParseError, match=r"no element found|unclosed token"):
+        read("pubmed", "data/pubmed20n0014.xml.gz", gzip.compress(PUBMED[:size]))
+    with pytest.raises(ET.ParseError, match="syntax error"):
+        read("pubmed", "data/pubmed20n0014.xml.gz", gzip.compress(b"not XML"))
+
+
+def test_pubmed_reads_utf_16() -> None:
+    text = PUBMED.decode().replace('"1.0"', '"1.0" encoding="utf-16"').encode("utf-16")
+    assert [key for key, _ in read("pubmed", "data/pubmed20n0014.xml.gz", gzip.compress(text))] == [
+        "pmid-11",
+        "pmid-12",
     ]
 
 

@@ -34,7 +34,7 @@ def language(text: str) -> tuple[str, float]:
     """Most probable language (ISO 639) and its probability, as fastText computes it."""
     model, names = _model()
     text = text[:_CHARACTERS]
-    text = text.lower() if _shouts(text) else text
+    text = text.lower()[:_CHARACTERS] if _shouts(text) else text  # İ has a longer lower case
     best, score = most_probable(np.frombuffer(text.encode(), np.uint8), model)
     return names[best], min(float(score), 1.0)
 

@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import PurePosixPath
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -43,8 +44,13 @@ def _same(path: str) -> str:
     return path
 
 
-_ARTICLE_START, _ARTICLE_END = b"<PubmedArticle>", b"</PubmedArticle>"
+_HEADER = re.compile(
+    rb'\s*(<\?xml version="1\.0"( encoding="(utf|UTF)-8")?\s*\?>\s*)?'
+    rb'(<!DOCTYPE PubmedArticleSet( (PUBLIC "[^"<>]*"|SYSTEM)\s*"[^"<>]*")?\s*>\s*)?<PubmedArticleSet>'
+)
+_START, _END, _LAST = b"<PubmedArticle>", b"</PubmedArticle>", b"</PubmedArticleSet>"
 _ABSTRACT_END, _CITED_END = b"</Abstract>", b"</Article>"
+_INSTRUCTION = re.compile(rb"<\?[^<>]*\?>")
 _BLOCK_BYTES = 1 << 20
 
 
@@ -52,35 +58,78 @@ def read_pubmed(_path: str, data: bytes) -> Records:
     """Title and abstract of every citation of a PubMed baseline file; a citation without abstract is its title.
 
     Only what comes before the end of the abstract is parsed as XML: authors, keywords and references are most of a
-    citation. Source: the PubMed DTD, elements `PubmedArticle`, `ArticleTitle`, `AbstractText` and their order.
-
-    Raises:
-        ValueError: the file ends inside a citation.
+    citation. From the first byte on that is not as PubMed writes its files, all is parsed.
+    Source: the PubMed DTD, elements `PubmedArticle`, `ArticleTitle`, `AbstractText` and their order.
     """
-    file, left = gzip.GzipFile(fileobj=io.BytesIO(data)), b""
-    while block := file.read(_BLOCK_BYTES):
-        left += block
-        at = 0
-        while (end := left.find(_ARTICLE_END, at)) >= 0:
-            begin = left.index(_ARTICLE_START, at)
-            cut = left.find(_ABSTRACT_END, begin, end) + len(_ABSTRACT_END)
-            if cut < len(_ABSTRACT_END):
-                cut = left.index(_CITED_END, begin, end)
-            yield _citation(left[begin:cut] + _CITED_END + b"</MedlineCitation>" + _ARTICLE_END)
-            at = end + len(_ARTICLE_END)
-        left = left[at:]
-    if _ARTICLE_START in left:
-        raise ValueError("the file ends inside a citation")
+    for num_read, citation in enumerate(_quickly(gzip.GzipFile(fileobj=io.BytesIO(data)))):
+        if citation is None:
+            yield from islice(_parsed_citations(gzip.GzipFile(fileobj=io.BytesIO(data))), num_read, None)
+        else:
+            yield citation
 
 
-def _citation(article: bytes) -> tuple[str, str]:
-    found = ET.fromstring(article)  # noqa: S314 - pinned by hash
+def _quickly(file: gzip.GzipFile) -> Iterator[tuple[str, str] | None]:
+    """The citations of a file, up to None where it is not certain that this is what XML means there."""
+    left = file.read(_BLOCK_BYTES)
+    header = _HEADER.match(left)
+    at = header.end() if header else len(left)
+    while header:
+        end = left.find(_END, at)
+        if end < 0:
+            block = file.read(_BLOCK_BYTES)
+            left, at = left[at:] + block, 0
+            if block:
+                continue
+            if left.strip() == _LAST:
+                return
+            break
+        end += len(_END)
+        citation = _citation(left[at:end].lstrip())
+        if citation is None:
+            break
+        at = end
+        yield citation
+    yield None
+
+
+def _citation(article: bytes) -> tuple[str, str] | None:
+    """A citation with its element's tags; None where it has another form."""
+    ends = article.find(_CITED_END)
+    cut = article.find(_ABSTRACT_END, 0, ends)
+    cut = ends if cut < 0 else cut + len(_ABSTRACT_END)
+    if (
+        ends < 0
+        or not article.startswith(_START)
+        or article.find(b"<PubmedArticle", 1) >= 0
+        or any(article.find(each, cut, ends) >= 0 for each in (b"<Abstract", b"<ArticleTitle"))
+        or b"<!" in article
+        or article.count(b"<?") > len(_INSTRUCTION.findall(article))
+    ):
+        return None
+    try:
+        found = ET.fromstring(article[:cut] + _CITED_END + b"</MedlineCitation>" + _END)  # noqa: S314 - pinned by hash
+        return None if found.find("MedlineCitation/PMID") is None else _title_and_abstract(found)
+    except (ET.ParseError, ValueError):
+        return None
+
+
+def _parsed_citations(file: gzip.GzipFile) -> Records:
+    """The citations of a file, all of it parsed."""
+    events = ET.iterparse(file, ("start", "end"))  # noqa: S314 - pinned by hash
+    _, root = next(events)
+    for event, article in events:
+        if event == "end" and article.tag == "PubmedArticle":
+            yield _title_and_abstract(article)
+            root.clear()
+
+
+def _title_and_abstract(article: ET.Element) -> tuple[str, str]:
     title, *abstract = (
         "".join(part.itertext()).strip()
         for path in ("ArticleTitle", "Abstract/AbstractText")
-        for part in found.iterfind(f"MedlineCitation/Article/{path}")
+        for part in article.iterfind(f"MedlineCitation/Article/{path}")
     )
-    return f"pmid-{found.findtext('MedlineCitation/PMID')}", "\n".join([title, *filter(None, abstract)])
+    return f"pmid-{article.findtext('MedlineCitation/PMID')}", "\n".join([title, *filter(None, abstract)])
 
 
 def read_factbook(path: str, data: bytes) -> Records:
