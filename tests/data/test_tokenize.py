@@ -64,6 +64,7 @@ def test_every_token_is_the_documents(tokenized: Any) -> None:
                 }
 
 
+@pytest.mark.slow
 def test_megatron_opens_the_corpus(tokenized: Any) -> None:
     indexed = pytest.importorskip("megatron.core.datasets.indexed_dataset")
     directory = tokenized.project.corpus("own")

@@ -8,7 +8,7 @@ from treering.config.load import validate_section
 from treering.config.schema import Experiment
 from treering.config.yaml_text import parse_yaml
 from treering.data.corpus.own_tokenizer import read_own_tokenizer
-from treering.data.corpus.tokenizer import parse_tokenizer
+from treering.data.corpus.tokenizer import num_entries, parse_tokenizer
 from treering.errors import UserError
 from treering.project import Project
 from treering.setup.experiment import experiment_text
@@ -70,7 +70,7 @@ def begin(
     own = None
     if tokenizer is not None:
         given = project.root / tokenizer
-        entries = parse_tokenizer(read_own_tokenizer(given, end_of_document), given).get_vocab_size()
+        entries = num_entries(parse_tokenizer(read_own_tokenizer(given, end_of_document), given))
         own = (tokenizer, entries, end_of_document)
     text = experiment_text(name, corpora, own)
     validate_section(Path(f"experiments/{name}.yaml"), Experiment, parse_yaml(text))

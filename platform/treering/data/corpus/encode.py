@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from treering.data.corpus.sentencepiece_model import SentencePieceTokenizer
 from treering.data.corpus.tokenizer import TextTokenizer
-from treering.errors import UserError
+from treering.errors import TreeringError, UserError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -112,7 +112,6 @@ def encoder(tokenizer: TextTokenizer) -> Encoder:
         and found["normalizer"] is None
         and all(token["special"] for token in found["added_tokens"])
         and model["type"] == "BPE"
-        and not model.get("dropout")
     )
     return _WordEncoder(tokenizer) if by_words else Encoder(tokenizer)
 
@@ -133,7 +132,9 @@ def tokenized(
     for batch in _batches(documents):
         for row, tokens in zip(batch, _encoded(batch, encode), strict=True):
             if not len(tokens):
-                raise UserError(f"document {row['id']!r} is empty, expected text")
+                found = f"has no token of the tokenizer: {row['text'][:40]!r}" if row["text"] else "is empty"
+                remedy = "; take it out of the corpus, or name a tokenizer that has its characters" * bool(row["text"])
+                raise UserError(f"document {row['id']!r} {found}, expected text{remedy}")
             yield row, np.append(tokens, np.uint32(end_of_document))
 
 
@@ -142,9 +143,14 @@ def _encoded(batch: list[dict[str, Any]], encode: Encoder) -> list[Tokens]:
 
     Raises:
         UserError: the library fails at a document.
+        MemoryError: as it came; no document's fault.
+        OSError: likewise.
+        TreeringError: likewise.
     """
     try:
         return list(encode([row["text"] for row in batch]))
+    except (MemoryError, OSError, TreeringError):
+        raise
     except Exception as error:
         if len(batch) > 1:
             return [tokens for row in batch for tokens in _encoded([row], encode)]

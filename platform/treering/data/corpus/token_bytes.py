@@ -21,7 +21,10 @@ _PRINTABLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
 _BYTE_OF = {chr(byte): byte for byte in _PRINTABLE} | {
     chr(0x100 + place): byte for place, byte in enumerate(byte for byte in range(0x100) if byte not in _PRINTABLE)
 }
-
+_NEVER_IN_TEXT = {0xC0, 0xC1, *range(0xF5, 0x100)}
+"""Bytes that UTF-8 does not have."""
+LETTERS_OF_TEXT = tuple(letter for letter, byte in _BYTE_OF.items() if byte not in _NEVER_IN_TEXT)
+"""The letters by which byte-level tokenizers spell text."""
 
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 

@@ -88,6 +88,12 @@ def parse_tokenizer(text: str, path: Path) -> "Tokenizer":
         ) from None
 
 
+def num_entries(tokenizer: "Tokenizer") -> int:
+    """What `vocabulary_size` must be: one more than the highest number of a token, of which some may be no token's."""
+    highest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
+    return max(tokenizer.get_vocab_size(), highest + 1)
+
+
 def end_of_document(path: Path) -> tuple[str, int]:
     """Text and number of the token that ends every document.
 

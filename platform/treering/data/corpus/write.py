@@ -37,7 +37,7 @@ def write_tokens(
         width: bytes of a token, 2 or 4.
 
     Raises:
-        UserError: there is no document.
+        UserError: there is no document, or a token needs more bytes.
     """
     directory.mkdir(parents=True)
     return _with_manifest(directory, write_part(directory, documents, width), about, width)
@@ -52,11 +52,19 @@ def write_part(
         directory: an empty folder.
         documents: see `write_tokens`.
         width: bytes of a token, 2 or 4.
+
+    Raises:
+        UserError: a token needs more bytes.
     """
     with (directory / BIN).open("wb", _BUFFER_BYTES) as file, IndexWriter(directory / IDX, width) as index:
 
         def rows() -> Iterator[tuple[Any, ...]]:
             for row, tokens in documents:
+                if (highest := int(tokens.max())) >> 8 * width:
+                    raise UserError(
+                        f"document {row['id']!r} holds token {highest}, expected numbers below {1 << 8 * width}, which "
+                        f"have {width} bytes; tokenizer.vocabulary_size must be higher than every token"
+                    )
                 file.write(tokens.astype(f"<u{width}").tobytes())
                 yield row["id"], row["source"], row["offset"], row["licence"], len(tokens), token_digest(tokens)
 

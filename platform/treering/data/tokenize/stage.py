@@ -146,7 +146,7 @@ def _make_tokenizer(
     if config.file is not None:
         own = project.root / config.file
         text = read_own_tokenizer(own, config.end_of_document)
-        check_own_tokenizer(text, own, config)
+        check_own_tokenizer(text, own, config, say)
         write_durably(path, text)
         say(f"tokenizer        {own.name}, {config.vocabulary_size:,} entries, your own")
         return
