@@ -3,6 +3,7 @@
 import gzip
 import json
 import zlib
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,12 @@ from web_archive import ADDRESS, DATE, Answer, Record, archive, crawl, fetched, 
 from treering.config.corpora import CorpusConfig
 from treering.data.curate.engines import ProcessEngine
 from treering.data.curate.extract import extract
+from treering.data.curate.html_limits import without_formatting
 from treering.data.curate.pipeline import curate
 from treering.data.sources.documents import Intake, RawDocument
 from treering.data.sources.fetch import fetch
 from treering.data.sources.html_bytes import MAX_BYTES, dechunked, decoded, html_text
+from treering.data.sources.own_text import own_names
 from treering.errors import NotFoundError, UserError
 from treering.project import Project
 
@@ -190,6 +193,16 @@ def test_a_record_without_id_is_named_by_file_and_byte(tmp_path: Path) -> None:
     assert [each.id for each in documents] == ["a.wet:1", f"a.wet:{len(data) + 1}"]
 
 
+@pytest.mark.parametrize("field", ["WARC-Truncated: length", "WARC-Segment-Number: 1"])
+def test_a_page_that_the_crawler_cut_off_is_taken_and_counted(tmp_path: Path, field: str) -> None:
+    data = archive([Record(b"x", "conversion", "/a", "text/plain"), Record(b"y", "conversion")], compressed=False)
+    cut = data.replace(b"WARC-Date", f"{field}\r\nWARC-Date".encode(), 1)
+    documents, intake = read(tmp_path, cut, wet="a.wet")
+    assert ([each.text for each in documents], intake.noted) == (["x"], {"cut off by the crawler": 1})
+    assert intake.skipped == {"not plain text": 1}
+    assert read(tmp_path, data, wet="a.wet")[1].noted == {}
+
+
 def test_the_same_record_twice_is_refused(tmp_path: Path) -> None:
     data = archive([Record(b"x", "conversion", "/a", "text/plain")])
     with pytest.raises(UserError, match=rf"a\.wet\.gz, record at byte {len(data)}: found id .* leave one out"):
@@ -213,7 +226,50 @@ def test_a_page_of_any_depth_is_read_in_time() -> None:
     menu = "<nav><a href='/'>Home</a></nav>"
     for tags in ("<p>x<br>", "<li>x", "<div>x</div>"):
         assert extract(f"<body>{menu}<main>{tags * 6_000}</main>", "html", "main").startswith(("x", "• x"))
-    assert extract(f"<body>{menu}" + "<DIV>" * 200_000 + "x", "html", "main").split() == ["Home", "x"]
+    noted: Counter[str] = Counter()
+    assert extract(f"<body>{menu}" + "<DIV>" * 200_000 + "x", "html", "main", noted).split() == ["Home", "x"]
+    assert noted == {"all text, nested too deeply": 1}
+
+
+SENTENCE = "The people of the town were in the house, and they had a lot of things to say to all of the others. "
+
+
+@pytest.mark.parametrize(
+    "between", ["", "</b></I>", "<!--</font>-->", "<script></font></script>", "<a x='</font>'></a>"]
+)
+def test_formatting_that_is_never_closed_takes_no_memory(between: str) -> None:
+    html = "".join(f"<font color=c{number}>{between}<p>w" for number in range(10_000))
+    noted: Counter[str] = Counter()
+    assert extract(html, "html", noted=noted) == "\n\n".join("w" * 10_000)
+    assert noted == {"without formatting tags": 1}
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        "<font color=c><p>w" * 3_000,  # with the same attributes three stay open
+        "".join(f"<p><font color=c{number}>w</font></p>" for number in range(3_000)),
+        "<!--" + "".join(f"<font color=c{number}>" for number in range(3_000)) + "--><p>w",
+        "<p>w<b></b><i></i><a href='/'>x</a></p>" * 3_000,
+    ],
+)
+def test_other_formatting_is_left_to_the_parser(html: str) -> None:
+    noted: Counter[str] = Counter()
+    assert extract(html, "html", noted=noted) == extract(without_formatting(html), "html")
+    assert not noted
+
+
+def test_text_beyond_the_limits_of_justext_is_taken_and_counted() -> None:
+    good = f"<p>{SENTENCE * 4}</p>"
+    nested = f"{good}{'<div>' * 260}{good}{'</div>' * 260}{good}"
+    noted: Counter[str] = Counter()
+    assert extract(nested, "html", "justext", noted) == "\n".join([(SENTENCE * 4).strip()] * 3)
+    long = f"{good}<script>{'x' * 11_000_000}</script>{good}"
+    assert extract(long, "html", "justext", noted) == "\n".join([(SENTENCE * 4).strip()] * 2)
+    assert not noted
+    deeper = f"{good}{'<div>' * 3_000}{good}"
+    assert extract(deeper, "html", "justext", noted).split("\n\n") == [(SENTENCE * 4).strip()] * 2
+    assert noted == {"all text, beyond the limits of jusText's parser": 1}
 
 
 def test_form_and_pattern_name_files(tmp_path: Path) -> None:
@@ -224,6 +280,11 @@ def test_form_and_pattern_name_files(tmp_path: Path) -> None:
     corpus = corpus_of(warc="crawl")
     fetch([corpus], project, say=lambda _: None)
     assert len(list(read_corpus(corpus, project.raw / "web", Intake()))) == 1
+    write(tmp_path / "v1.0/segment/a.warc.gz", data)
+    fetch([corpus_of(warc="v1.0")], project, say=lambda _: None)
+    assert own_names(corpus_of(warc="v1.0"), project.raw / "web") == ["segment/a.warc.gz"]
+    with pytest.raises(UserError, match=r"does not hold other\.warc; run `treering fetch` first"):
+        own_names(corpus_of(warc="other.warc"), project.raw / "web")
     with pytest.raises(NotFoundError, match=r"warc: .*matches no file .*expected a WARC file, a folder of such files"):
         fetch([corpus_of(warc="crawl/*.warc")], project, say=lambda _: None)
     with pytest.raises(NotFoundError, match=r"holds no file with the ending \.wet, \.wet\.gz"):
@@ -234,6 +295,8 @@ def test_form_and_pattern_name_files(tmp_path: Path) -> None:
 def test_an_archive_is_curated_with_its_evidence_at_every_size_of_a_shard(tiny: Any) -> None:
     answers = {f"/{seed}": Answer(page(make_text(3000 + seed))) for seed in range(30)}
     answers |= {"/gone": Answer(b"gone", status=410), "/copy": answers["/3"]}
+    deep = "<div>" * 6_000 + page(make_text(5)).decode()
+    answers["/deep"] = Answer(deep.encode())
     records = crawl(fetched(answers))
     folder = tiny.project.raw / "web"
     for number, part in enumerate((records[:40], records[40:])):
@@ -250,10 +313,12 @@ def test_an_archive_is_curated_with_its_evidence_at_every_size_of_a_shard(tiny: 
 
     expected = curated(1 << 40)
     assert expected == curated(4_000)
-    assert "no documents     web: 66 records: 32 type request, 32 type metadata, 1 type warcinfo, 1 status 410" in said
+    assert "no documents     web: 68 records: 33 type request, 33 type metadata, 1 type warcinfo, 1 status 410" in said
+    assert "not as usual     web: documents: 1 all text, nested too deeply" in said
     found = json.loads(expected["summary.json"])["corpora"]
-    assert found["web"]["taken"]["documents"] == 31
-    skipped = {"status 410": 1, "type metadata": 32, "type request": 32, "type warcinfo": 1}
+    assert found["web"]["taken"]["documents"] == 32
+    assert found["web"]["taken"]["noted"] == {"all text, nested too deeply": 1}
+    skipped = {"status 410": 1, "type metadata": 33, "type request": 33, "type warcinfo": 1}
     assert found["web"]["taken"]["skipped"] == skipped
     assert found["web"]["dropped"]["dedup"] == {"exact": 8}
     taken = found["capped"]["taken"]

@@ -135,7 +135,7 @@ def train_classifier(  # noqa: PLR0917 - what the step has
         (folder / "text").unlink()
         record = _measured(library, examples, folder)
         write_durably(folder / "classifier.json", json.dumps({**inputs, **record}, indent=2, sort_keys=True) + "\n")
-        finish(Finished(folder, len(examples), 0, 0, {}, {}), inputs, target)
+        finish(Finished(folder, len(examples), 0, 0, {}, {}, {}), inputs, target)
     record = parse_json(read_bytes(target / "classifier.json"))
     say(
         f"quality          a good document scores higher than a judged one in {record['auc']:.1%} of the pairs of "

@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections import Counter
 from functools import cache
 from typing import Literal
 
@@ -10,10 +11,13 @@ import justext
 from ftfy.badness import is_bad
 from ftfy.chardata import CONTROL_CHARS, LIGATURES, WIDTH_MAP
 from ftfy.fixes import uncurl_quotes
-from lxml.etree import ParserError
+from justext.core import ParagraphMaker, classify_paragraphs, preprocessor, revise_paragraph_classification
+from lxml.etree import ErrorTypes, ParserError
+from lxml.html import HTMLParser, document_fromstring
 from resiliparse.extract.html2text import extract_plain_text
 
 from treering.config.corpora import Extraction, Kind
+from treering.data.curate.html_limits import opens_again, too_deep, without_formatting
 
 _MAPPED = "".join(re.escape(chr(point)) for table in (CONTROL_CHARS, LIGATURES, WIDTH_MAP) for point in table)
 _CHANGEABLE = re.compile(
@@ -29,16 +33,10 @@ _MAYBE_BAD = re.compile(r"[^\x00-\x7f]{2}|[\u0152\u0153\xc2\xc3]")
 
 Each pattern of `ftfy.badness` has the one or the other; C1 control characters are in `_CHANGEABLE`.
 """
-_TAG = re.compile(
-    r"<(/?)(?!(?:area|base|br|col|dd|dt|embed|hr|img|input|li|link|meta|option|p|param|source|tbody|td|tfoot|th|thead|tr|"
-    r"track|wbr)\b)[a-z]",
-    re.IGNORECASE,
-)
-_MAX_DEPTH = 5_000
 _MAX_LINE = ftfy.TextFixerConfig().max_decode_length
 
 
-def extract(text: str, kind: Kind, html: Extraction = "plain") -> str:
+def extract(text: str, kind: Kind, html: Extraction = "plain", noted: Counter[str] | None = None) -> str:
     """Plain text of a raw document, line ends normalised, without white space at its ends.
 
     HTML is read by resiliparse or jusText; ftfy corrects prose and HTML (mojibake, entities, control characters). Code
@@ -48,46 +46,46 @@ def extract(text: str, kind: Kind, html: Extraction = "plain") -> str:
         text: raw text.
         kind: of its corpus.
         html: which text of HTML is taken.
+        noted: counts the pages that could not be read like that, by what was done instead.
     """
     if kind == "html":
-        text = _good_paragraphs(_encodable(text)) if html == "justext" else _visible(_encodable(text), html)
+        text, noted = _encodable(text), Counter() if noted is None else noted
+        text = _good_paragraphs(text, noted) if html == "justext" else _visible(text, html, noted)
     if kind != "code":
         text = _fix(text)
     return _encodable(text).replace("\r\n", "\n").replace("\r", "\n").strip()
 
 
-def _visible(html: str, extraction: Extraction) -> str:
-    """The main content, or all visible text; all of it too where elements are nested very deeply.
-
-    resiliparse's time for the main content grows with the square of the depth: 2 s at 10,000 elements.
-    """
-    main = extraction == "main" and not _too_deep(html)
+def _visible(html: str, extraction: Extraction, noted: Counter[str]) -> str:
+    """The main content, or all visible text; all of it too where elements are nested very deeply."""
+    if opens_again(html):
+        html = without_formatting(html)
+        noted["without formatting tags"] += 1
+    main = extraction == "main"
+    if main and too_deep(html):
+        main = False
+        noted["all text, nested too deeply"] += 1
     text: str = extract_plain_text(html, main_content=main)
     return text
 
 
-def _too_deep(html: str) -> bool:
-    """Whether elements that only an end tag closes are nested deeper than the limit; no page that people made is."""
-    if html.count("<") <= _MAX_DEPTH:
-        return False
-    depth = 0
-    for tag in _TAG.finditer(html):
-        depth = max(depth - 1, 0) if tag[1] else depth + 1
-        if depth > _MAX_DEPTH:
-            return True
-    return False
-
-
-def _good_paragraphs(html: str) -> str:
-    """The paragraphs that jusText keeps with its English stop words, a line each.
+def _good_paragraphs(html: str, noted: Counter[str]) -> str:
+    """The paragraphs that jusText keeps with its English stop words, a line each; all text beyond lxml's limits.
 
     With a document type in front, lxml makes a document of every text, and skips a declaration of XML. jusText fails at
-    a fragment whose outermost element it removes, and lxml at a declared encoding in text that is decoded already.
+    a fragment whose outermost element it removes. Its own parser ends at 256 nested elements and 10 MB of text.
     """
+    parser = HTMLParser(huge_tree=True)
     try:
-        paragraphs = justext.justext("<!DOCTYPE html>" + html, _english())
+        page = preprocessor(document_fromstring("<!DOCTYPE html>" + html, parser=parser))
     except ParserError:  # no element at all
         return ""
+    if parser.error_log.filter_types(ErrorTypes.ERR_RESOURCE_LIMIT):
+        noted["all text, beyond the limits of jusText's parser"] += 1
+        return _visible(html, "plain", noted)
+    paragraphs = ParagraphMaker.make_paragraphs(page)
+    classify_paragraphs(paragraphs, _english())
+    revise_paragraph_classification(paragraphs)
     return "\n".join(paragraph.text for paragraph in paragraphs if not paragraph.is_boilerplate)
 
 

@@ -71,7 +71,7 @@ def take_shard(setting: Setting, shard: Shard) -> Finished:
     found = finished(folder)
     if found is not None:
         return found
-    done = Finished(begin(setting.store), 0, 0, 0, {}, {})
+    done = Finished(begin(setting.store), 0, 0, 0, {}, {}, {})
     intake, dropped = Intake(), Counter[tuple[str, str]]()
     error = None
     with ExitStack() as stack:
@@ -84,7 +84,8 @@ def take_shard(setting: Setting, shard: Shard) -> Finished:
         write_durably(done.objects, json.dumps(intake.objects))
     intake.id_hashes.tofile(done.ids)
     counts = intake.num_documents, intake.num_bytes, intake.num_files_read
-    return finish(Finished(done.folder, *counts, dict(dropped), dict(intake.skipped), error), inputs, folder)
+    reasons = dict(dropped), dict(intake.skipped), dict(intake.noted)
+    return finish(Finished(done.folder, *counts, *reasons, error), inputs, folder)
 
 
 @contextmanager
@@ -121,7 +122,7 @@ def _rows(  # noqa: PLR0917 - the inner half of `take_shard`
     directory = setting.raw / shard.corpus.name
     for number, document in enumerate(read_shard(shard.corpus, directory, shard.pieces, shard.cap_bytes, intake)):
         try:
-            text, step, rule, bands = _examine(setting, shard, hasher, document)
+            text, step, rule, bands = _examine(setting, shard, hasher, document, intake.noted)
         except Exception as error:
             intake.give_back(document)
             raise UserError(
@@ -158,10 +159,10 @@ def _rows(  # noqa: PLR0917 - the inner half of `take_shard`
 
 
 def _examine(
-    setting: Setting, shard: Shard, hasher: MinHasher, document: RawDocument
+    setting: Setting, shard: Shard, hasher: MinHasher, document: RawDocument, noted: Counter[str]
 ) -> tuple[str, str | None, str | None, Hashes | None]:
     """The text of a document, the step and the rule that drop it, and the signature of one that stays."""
-    text = extract(document.text, shard.corpus.kind, shard.corpus.html_extraction)
+    text = extract(document.text, shard.corpus.kind, shard.corpus.html_extraction, noted)
     if not text:
         return text, "extract", "empty", None
     rule, words = judge(text, shard.rules)

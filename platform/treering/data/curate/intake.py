@@ -42,6 +42,7 @@ class Taken:
         digests: by step, the digest of its input (`shards.joined_digest`).
         objects: the objects in S3 that were read, in order (`Intake.objects`).
         skipped: records of a web archive that are no document, by reason.
+        noted: documents that are not whole or were read in another way, alike.
     """
 
     shards: list[Finished]
@@ -50,6 +51,7 @@ class Taken:
     digests: dict[str, str]
     objects: list[dict[str, str | int]]
     skipped: dict[str, int]
+    noted: dict[str, int]
 
 
 @dataclass(slots=True)
@@ -195,9 +197,11 @@ def _joined(state: _Corpus, setting: Setting) -> Taken:
     count = sum(each.num_documents for each in done)
     dropped: Counter[tuple[str, str]] = Counter()
     skipped: Counter[str] = Counter()
+    noted: Counter[str] = Counter()
     for each in done:
         dropped.update(each.dropped)
         skipped.update(each.skipped)
+        noted.update(each.noted)
     if not count:
         records = f" among {skipped.total():,} records ({listed(skipped)})" if skipped else ""
         raise UserError(
@@ -215,12 +219,12 @@ def _joined(state: _Corpus, setting: Setting) -> Taken:
     }
     digests = {step: joined_digest(done, step) for step in HASHED_STEPS}
     objects = [each for shard in done if shard.objects.exists() for each in parse_json(read_bytes(shard.objects))]
-    return Taken(done, intake, dict(dropped), digests, objects, dict(skipped))
+    return Taken(done, intake, dict(dropped), digests, objects, dict(skipped), dict(noted))
 
 
-def listed(skipped: Mapping[str, int]) -> str:
-    """The reasons why records were skipped, most records first, at most six."""
-    return ", ".join(f"{count:,} {reason}" for reason, count in Counter(skipped).most_common(_SHOWN))
+def listed(reasons: Mapping[str, int]) -> str:
+    """Reasons with their counts, highest first, at most six."""
+    return ", ".join(f"{count:,} {reason}" for reason, count in Counter(reasons).most_common(_SHOWN))
 
 
 def _check_ids(state: _Corpus, setting: Setting) -> None:

@@ -130,6 +130,8 @@ def _taken(corpora: Sequence[CorpusConfig], joined: Iterator[Taken], say: Say) -
         say(f"extract, filter  {corpus.name}: {dropped:,} of {count:,} documents dropped")
         if each.skipped:
             say(f"no documents     {corpus.name}: {sum(each.skipped.values()):,} records: {listed(each.skipped)}")
+        if each.noted:
+            say(f"not as usual     {corpus.name}: documents: {listed(each.noted)}")
     resumed = sum(shard.resumed for each in taken for shard in each.shards)
     if resumed:
         say(f"resumed          {resumed:,} shards that an interrupted run had finished")

@@ -129,6 +129,7 @@ class Finished:
         num_files_read: files that were opened at their beginning.
         dropped: documents by (step, rule).
         skipped: records that are no document, by reason.
+        noted: documents that are not whole or were read in another way (`documents.Intake`).
         error: what ended it before its last document; None without a fault.
         resumed: whether it was done before this run.
     """
@@ -139,6 +140,7 @@ class Finished:
     num_files_read: int
     dropped: dict[tuple[str, str], int]
     skipped: dict[str, int]
+    noted: dict[str, int]
     error: str | None = None
     resumed: bool = False
 
@@ -213,11 +215,11 @@ def finished(folder: Path) -> Finished | None:
     record = read_record(folder) or {}
     try:
         dropped = {(step, rule): count for step, rule, count in record["dropped"]}
-        skipped = dict(record["skipped"])
+        reasons = dict(record["skipped"]), dict(record["noted"])
         counts = (record["documents"], record["bytes"], record["files_read"])
     except (ValueError, LookupError, TypeError):
         return None
-    return Finished(folder, *counts, dropped, skipped, resumed=True)
+    return Finished(folder, *counts, dropped, *reasons, resumed=True)
 
 
 def begin(store: Path) -> Path:
@@ -244,6 +246,7 @@ def finish(done: Finished, inputs: dict[str, Any], folder: Path) -> Finished:
             "files_read": done.num_files_read,
             "dropped": [(step, rule, count) for (step, rule), count in sorted(done.dropped.items())],
             "skipped": done.skipped,
+            "noted": done.noted,
         }
         keep(done.folder, folder, record)
     else:

@@ -33,7 +33,11 @@ def summary(
         for (step, rule), count in sorted({**before.dropped, **after.dropped}.items()):
             dropped[step][rule] = count
         corpora[name] = {
-            "taken": {**before.intake, **({"skipped": before.skipped} if before.skipped else {})},
+            "taken": {
+                **before.intake,
+                **({"skipped": before.skipped} if before.skipped else {}),
+                **({"noted": before.noted} if before.noted else {}),
+            },
             "dropped": dropped,
             "documents": after.documents,
             "characters": after.characters,

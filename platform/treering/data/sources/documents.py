@@ -47,6 +47,7 @@ class Intake:
         objects: the objects in S3 that were read: name, size, what the store said of the content, sha256 of what was
             read.
         skipped: records of a web archive that are no document, by reason.
+        noted: documents that are not whole, or whose text could not be read as the config says, by reason.
     """
 
     num_files_read: int = 0
@@ -56,6 +57,7 @@ class Intake:
     unit: str = "document"
     objects: list[dict[str, str | int]] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
+    noted: Counter[str] = field(default_factory=Counter)
     _ids: dict[int, None] = field(default_factory=dict, repr=False)
 
     def at(self, offset: int) -> str:

@@ -92,7 +92,7 @@ def _names(form: str, given: str, directory: Path) -> list[str]:
     last = Path(given).name
     if (directory / last).is_file():
         return [last]
-    if Path(given).suffix and not any(sign in given for sign in "*?["):
+    if Path(given).suffix[1:2].isalpha() and not any(sign in given for sign in "*?["):
         return []  # another file than the one that was fetched
     files = (path for path in directory.rglob("*") if path.is_file())
     return sorted(path.relative_to(directory).as_posix() for path in files)

@@ -2,7 +2,8 @@
 
 A page is a record of type `response` whose server answered with status 200 and HTML. Its id is the record's id with the
 date of the crawl, its source the page's address, its offset the byte at which the record begins: with date and address
-an index of the crawl finds the record again. All other records are counted by the reason why they are no document.
+an index of the crawl finds the record again. All other records are counted by the reason why they are no document;
+a page that the crawler cut off, or put into several records, is counted and taken as far as its first record goes.
 """
 
 import re
@@ -25,6 +26,7 @@ _HTTP: Final = StatusAndHeadersParser([], verify=False)
 _HTML: Final = ("text/html", "application/xhtml+xml")
 _TYPES: Final = ("warcinfo", "response", "resource", "request", "metadata", "revisit", "conversion", "continuation")
 _STATUS: Final = re.compile(r"[1-5][0-9]{2}")
+_CUT_OFF: Final = "cut off by the crawler"
 _TOO_LARGE: Final = f"larger than {MAX_BYTES >> 20} MiB"
 
 
@@ -61,6 +63,8 @@ def _rows(
         name, date = (record.rec_headers.get_header(field) for field in ("WARC-Record-ID", "WARC-Date"))
         name = name and name.strip("<> ")
         key = "@".join(part for part in (name, date) if part) if name else None
+        if record.rec_headers.get_header("WARC-Truncated") or record.rec_headers.get_header("WARC-Segment-Number"):
+            intake.noted[_CUT_OFF] += 1
         return {"id": key, text_field: text, "source": record.rec_headers.get_header("WARC-Target-URI")}
 
     for position, row in read_records(path, piece.begin, piece.end, intake.at, take):
