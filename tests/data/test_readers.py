@@ -60,6 +60,7 @@ def test_pubmed_joins_title_and_abstract() -> None:
         (b"</PubmedArticle>\n", b"</PubmedArticle>\n<DeleteCitation><PMID>1</PMID></DeleteCitation>"),
         (b"<MedlineCitation><PMID>12", b"<!-- </PubmedArticle> --><MedlineCitation><PMID>12"),
         (b"<PubmedArticle>", b"<!-- <PubmedArticle> </PubmedArticle> --><PubmedArticle>"),
+        (b"</PubmedArticleSet>", b"<DeleteCitation>\n<PMID Version='1'>1</PMID></DeleteCitation></PubmedArticleSet>"),
         (b"We looked.", b"We <?a b?>looked."),
     ],
 )

@@ -48,7 +48,8 @@ _HEADER = re.compile(
     rb'\s*(<\?xml version="1\.0"( encoding="(utf|UTF)-8")?\s*\?>\s*)?'
     rb'(<!DOCTYPE PubmedArticleSet( (PUBLIC "[^"<>]*"|SYSTEM)\s*"[^"<>]*")?\s*>\s*)?<PubmedArticleSet>'
 )
-_START, _END, _LAST = b"<PubmedArticle>", b"</PubmedArticle>", b"</PubmedArticleSet>"
+_START, _END = b"<PubmedArticle>", b"</PubmedArticle>"
+_LAST = re.compile(rb"\s*(<DeleteCitation>(\s|<PMID[^<>]*>\d+</PMID>)*</DeleteCitation>\s*)?</PubmedArticleSet>\s*")
 _ABSTRACT_END, _CITED_END = b"</Abstract>", b"</Article>"
 _INSTRUCTION = re.compile(rb"<\?[^<>]*\?>")
 _BLOCK_BYTES = 1 << 20
@@ -80,7 +81,7 @@ def _quickly(file: gzip.GzipFile) -> Iterator[tuple[str, str] | None]:
             left, at = left[at:] + block, 0
             if block:
                 continue
-            if left.strip() == _LAST:
+            if _LAST.fullmatch(left):
                 return
             break
         end += len(_END)
