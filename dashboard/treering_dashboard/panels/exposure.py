@@ -198,7 +198,7 @@ def decisions_frame(decisions: Sequence[CuratedDocument]) -> pd.DataFrame:
             {
                 "Raw document": each.document,
                 "Decision": each.decision,
-                "Kept instead": each.kept_instead or "",
+                "Kept instead": _instead(each),
                 "Stands for": ", ".join(each.stands_for),
                 "Found as": f"{'near-duplicate of' if each.near_duplicate else 'named by'} {each.asked}",
                 "Readings": "" if each.exposures is None else count(each.exposures),
@@ -247,6 +247,12 @@ def exposures_frame(exposures: Sequence[Exposure]) -> pd.DataFrame:
             for each in exposures
         ]
     )
+
+
+def _instead(decision: CuratedDocument) -> str:
+    if decision.preferred is not None and decision.kept_instead is None:
+        return f"none: {decision.preferred} was {decision.preferred_decision}"
+    return decision.kept_instead or ""
 
 
 def _range(first: int | None, last: int | None) -> str:

@@ -68,6 +68,8 @@ def print_decisions(decisions: "Sequence[CuratedDocument]", total: int) -> None:
         console.print(f"  {each.decision}" + (f", near-duplicate of {each.asked}" if each.near_duplicate else ""))
         if each.kept_instead:
             console.print(f"  kept instead  {each.kept_instead}")
+        elif each.preferred:
+            console.print(f"  in favour of  {each.preferred}, which was {each.preferred_decision}")
         for name in each.stands_for:
             console.print(f"  stands for    {name}")
         for gone in each.removed:

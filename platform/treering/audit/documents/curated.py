@@ -6,10 +6,10 @@ until no further document is found.
 """
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,6 +24,8 @@ from treering.data.fragments import document_id
 from treering.errors import EvidenceError
 from treering.project import Project
 
+MOST_FOLLOWED: Final = 100_000
+"""Documents of an entry whose near-duplicates are looked up; beyond, memory would grow with their number."""
 _COLUMNS = ("corpus", "id", "source", "licence", "kept", "step", "rule", "near_duplicate_of", "cluster", "split")
 
 
@@ -36,7 +38,10 @@ class CuratedDocument:
         near_duplicate: whether only a near-duplicate of it was named.
         document: its corpus and id, as `corpus:id`.
         decision: what became of it, in words.
-        kept_instead: the document that was kept in its stead, or the held-out one that it is too similar to.
+        preferred: the document that curation preferred to it: the first of its duplicates, or the held-out one that it
+            is too similar to.
+        preferred_decision: what became of that one, where a later step dropped it too.
+        kept_instead: that one, where it was kept.
         stands_for: documents of this answer that were dropped for it.
         cluster: the first document of its near-duplicate cluster; None if an earlier step dropped it.
         removed: what decontamination cut out of it.
@@ -49,6 +54,8 @@ class CuratedDocument:
     near_duplicate: bool
     document: str
     decision: str
+    preferred: str | None
+    preferred_decision: str | None
     kept_instead: str | None
     stands_for: tuple[str, ...]
     cluster: str | None
@@ -92,7 +99,7 @@ def find_decisions(project: Project, selectors: Sequence[Selector], *, limit: in
     """
     catalog, unanswered = corpora_of(project, project_runs(project))
     decided = decided_about(project, selectors, catalog, unanswered, limit)
-    unknown = tuple(str(selector) for selector, each in zip(selectors, decided, strict=True) if not each.names)
+    unknown = tuple(str(selector) for selector, each in zip(selectors, decided, strict=True) if not each.fate)
     return Decisions(num_decided(decided), shown(selectors, decided, limit), unknown, tuple(unanswered))
 
 
@@ -105,7 +112,9 @@ class Decided:
         fate: number of named documents by what became of them, in words.
         names: the named documents.
         twins: their near-duplicates.
-        originals: what was kept in the stead of all of them.
+        originals: what was preferred to them.
+        late: documents that a step after deduplication dropped, with what became of them, in words.
+        followed: whether names and near-duplicates are held; not of more than `MOST_FOLLOWED` documents.
         named_rows: decisions about the named documents.
         twin_rows: decisions about their near-duplicates.
     """
@@ -115,6 +124,8 @@ class Decided:
     names: set[Selector] = field(default_factory=set)
     twins: set[Selector] = field(default_factory=set)
     originals: set[Selector] = field(default_factory=set)
+    late: dict[str, str] = field(default_factory=dict)
+    followed: bool = True
     named_rows: list[Mapping[str, Any]] = field(default_factory=list)
     twin_rows: list[Mapping[str, Any]] = field(default_factory=list)
     _clusters: set[str] = field(default_factory=set)
@@ -126,12 +137,21 @@ class Decided:
         """All near-duplicates, those too that only a document's row names."""
         return (self.twins | self.originals) - self.names
 
-    def add(self, row: Mapping[str, Any]) -> None:
-        """Adds a document that is named."""
-        words = _words(row)
-        self.fate[words] = self.fate.get(words, 0) + 1
-        self._add(row, self.names, self.named_rows)
-        self._follow("near_duplicate_of", str(_selector(row)))
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Adds documents that are named; too many are only counted."""
+        if len(self.names) + len(rows) > MOST_FOLLOWED:
+            self.followed = False
+            for held in (self.names, self.originals, self.late, self._clusters, self._unseen, self._to_follow):
+                held.clear()
+        kinds = pa.table({name: rows[name] for name in ("kept", "split", "step", "rule")})
+        removed = rows[REMOVED.name] if REMOVED.name in rows.schema.names else pa.nulls(len(rows))
+        kinds = kinds.append_column(REMOVED.name, removed.is_valid())
+        for kind in kinds.group_by(kinds.column_names).aggregate([([], "count_all")]).to_pylist():
+            words = _words(kind)
+            self.fate[words] = self.fate.get(words, 0) + kind["count_all"]
+        for row in rows.to_pylist() if self.followed else ():
+            self._add(row, self.names, self.named_rows)
+            self._follow("near_duplicate_of", str(_selector(row)))
 
     def add_twin(self, row: Mapping[str, Any]) -> None:
         """Adds a near-duplicate, unless it was added before."""
@@ -154,6 +174,8 @@ class Decided:
 
     def _add(self, row: Mapping[str, Any], to: set[Selector], rows: list[Mapping[str, Any]]) -> None:
         to.add(_selector(row))
+        if row["step"] in {"heldout", "decontaminate"}:
+            self.late[str(_selector(row))] = _words(row)
         if row["cluster"] is not None and row["cluster"] not in self._clusters:
             self._clusters.add(row["cluster"])
             self._follow("cluster", row["cluster"])
@@ -175,7 +197,7 @@ def decided_about(
         project: the project.
         selectors: which documents; a number is looked up in its corpus.
         catalog: the corpora.
-        unanswered: a text is appended where there are no decisions.
+        unanswered: a text is appended for what cannot be looked up.
         limit: how many rows of either kind to keep for each selector, None for all.
 
     Raises:
@@ -187,22 +209,32 @@ def decided_about(
         unanswered.append(
             f"{folder}: no decisions of curation, near-duplicates cannot be told; `dvc checkout` brings them back"
         )
-    by_id = [_by_id(selector, catalog) for selector in selectors]
+    cut = set(_cut_corpora(files))
+    by_id = [_by_id(selector, catalog, cut, unanswered) for selector in selectors]
     found = {selector: Decided(limit) for selector in by_id}
     matcher = Matcher(found)
     for batch in _batches(files):
         for selector, at in matcher.hits(batch):
-            for row in batch.take(pa.array(at)).to_pylist():
-                if selector.kind != "document" or row["corpus"] == selector.corpus:
-                    found[selector].add(row)
+            rows = batch.take(pa.array(at))
+            found[selector].add(
+                rows if selector.kind != "document" else rows.filter(pc.equal(rows["corpus"], selector.corpus))
+            )
+    unanswered += [
+        f"{selector} names more than {MOST_FOLLOWED:,} raw documents, so their near-duplicates were not looked up; "
+        "name single sources or documents"
+        for selector, each in found.items()
+        if not each.followed
+    ]
     while _follow(list(found.values()), files):
         pass
     return [found[selector] for selector in by_id]
 
 
 def num_decided(decided: Iterable[Decided]) -> int:
-    """How many raw documents curation decided about, each counted once."""
-    return len(set[Selector]().union(*(part for each in decided for part in (each.names, each.twins))))
+    """How many raw documents curation decided about; each counts once, but for entries of too many documents."""
+    each_of = list(decided)
+    counted = sum(sum(each.fate.values()) for each in each_of if not each.followed)
+    return counted + len(set[Selector]().union(*(part for each in each_of for part in (each.names, each.twins))))
 
 
 def shown(
@@ -216,16 +248,20 @@ def shown(
             for row in each.twin_rows if near_duplicate else each.named_rows:
                 found.setdefault(str(_selector(row)), (selector, near_duplicate, row))
     chosen = list(found.items())[:limit]
+    late = {name: words for _, each in pairs for name, words in each.late.items()}
     stands_for: dict[str, list[str]] = {}
     for name, (_, _, row) in chosen:
-        stands_for.setdefault(row["near_duplicate_of"], []).append(name)
+        if row["near_duplicate_of"] not in late:
+            stands_for.setdefault(row["near_duplicate_of"], []).append(name)
     return tuple(
         CuratedDocument(
             asked=str(selector),
             near_duplicate=near_duplicate,
             document=name,
             decision=_words(row) + _score(row),
-            kept_instead=row["near_duplicate_of"],
+            preferred=row["near_duplicate_of"],
+            preferred_decision=late.get(row["near_duplicate_of"]),
+            kept_instead=None if row["near_duplicate_of"] in late else row["near_duplicate_of"],
             stands_for=tuple(stands_for.get(name, ())),
             cluster=row["cluster"],
             removed=tuple(Removed(**part) for part in row.get("removed") or ()),
@@ -234,16 +270,26 @@ def shown(
     )
 
 
-def _by_id(selector: Selector, catalog: Catalog) -> Selector:
+def _by_id(selector: Selector, catalog: Catalog, cut: Collection[str], unanswered: list[str]) -> Selector:
     """The same by id and the corpus's name, as curation knows documents; for a fragment its document."""
-    for corpus in catalog.corpora.values():
-        if selector.corpus and selector.is_about(corpus):
-            name = selector.value
-            if selector.kind == "number":
-                if int(name) >= corpus.num_documents:
-                    continue
-                name = corpus.document(int(name))["id"]
-            return Selector("document", document_id(name) if is_cut(corpus) else name, corpus.name)
+    if not selector.corpus:
+        return selector
+    about = [corpus for corpus in catalog.corpora.values() if selector.is_about(corpus)]
+    for corpus in about:
+        name = selector.value
+        if selector.kind == "number":
+            if int(name) >= corpus.num_documents:
+                continue
+            name = corpus.document(int(name))["id"]
+        is_fragment = corpus.name in cut or is_cut(corpus)
+        return Selector("document", document_id(name) if is_fragment else name, corpus.name)
+    if selector.kind == "document" and selector.corpus in cut:
+        return Selector("document", document_id(selector.value), selector.corpus)
+    if selector.kind == "number" and not about:
+        unanswered.append(
+            f"{selector}: no corpus {selector.corpus} is available, so numbers cannot be looked up; `treering "
+            "tokenize` or `dvc checkout` brings it"
+        )
     return selector
 
 
@@ -286,6 +332,20 @@ def _follow(decided: Sequence[Decided], files: Sequence[Path]) -> bool:
     return bool(wanted)
 
 
+def _cut_corpora(files: Sequence[Path]) -> Iterator[str]:
+    """Names of the corpora that decontamination cut.
+
+    Raises:
+        EvidenceError: a table cannot be read.
+    """
+    for path in files:
+        try:
+            if REMOVED.name in pq.read_schema(path).names:
+                yield path.stem
+        except (OSError, ValueError, pa.ArrowException) as error:
+            raise EvidenceError(_unreadable(path, error), file=path, remedy="`dvc checkout`") from error
+
+
 def _batches(files: Sequence[Path]) -> Iterator[pa.RecordBatch]:
     for path in files:
         try:
@@ -294,6 +354,8 @@ def _batches(files: Sequence[Path]) -> Iterator[pa.RecordBatch]:
                 more = [field.name for field in (REMOVED, *QUALITY_FIELDS) if field.name in present]
                 yield from file.iter_batches(columns=[*_COLUMNS, *more])
         except (OSError, ValueError, pa.ArrowException) as error:
-            raise EvidenceError(
-                f"{path}: unreadable ({error}); `dvc checkout` restores it", file=path, remedy="`dvc checkout`"
-            ) from error
+            raise EvidenceError(_unreadable(path, error), file=path, remedy="`dvc checkout`") from error
+
+
+def _unreadable(path: Path, error: Exception) -> str:
+    return f"{path}: unreadable ({error}); `dvc checkout` restores it"

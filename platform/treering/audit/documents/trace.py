@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from treering.audit.corpora.catalog import Catalog
-from treering.audit.documents.curated import decided_about, shown
+from treering.audit.documents.curated import CuratedDocument, decided_about, shown
 from treering.audit.documents.exposure import CheckpointExposure, TracedDocument, answer_json
 from treering.audit.documents.exposure_index import corpora_of, find_exposures, project_runs
 from treering.audit.documents.readers import lost_runs, missing_corpora, recover_ancestries
@@ -88,9 +88,13 @@ def _fates(project: Project, selectors: Sequence[Selector], catalog: Catalog) ->
         found = shown(selectors, decided_about(project, selectors, catalog, [], _FATES), _FATES)
     except EvidenceError:  # `treering decision` names it
         return ()
-    return tuple(
-        f"curation: {each.document} was {each.decision}"
-        + (f"; {each.kept_instead} was kept instead" if each.kept_instead else "")
-        for each in found
-        if not each.near_duplicate
-    )
+    return tuple(f"curation: {_fate(each)}" for each in found if not each.near_duplicate)
+
+
+def _fate(document: CuratedDocument) -> str:
+    text = f"{document.document} was {document.decision}"
+    if document.kept_instead is not None:
+        return f"{text}; {document.kept_instead} was kept instead"
+    if document.preferred is not None:
+        return f"{text}, in favour of {document.preferred}, which was {document.preferred_decision}"
+    return text

@@ -1,9 +1,9 @@
 """Decisions: for each raw document a row with what curation did with it, and why. The audit reads them.
 
 Columns: corpus, id, source, offset, licence (see `data.sources.documents.RawDocument`); characters of the extracted
-text; kept; step and rule that dropped it, null for a kept one; near_duplicate_of (`corpus:id` of the document that is
-kept instead, or of the held-out twin); cluster (`corpus:id` of the first document of its near-duplicate cluster,
-null if an earlier step dropped it); split (`train`, `heldout` or null).
+text; kept; step and rule that dropped it, null for a kept one; near_duplicate_of (`corpus:id` of the document that
+deduplication preferred, which a later step may have dropped, or of the held-out twin); cluster (`corpus:id` of the
+first document of its near-duplicate cluster, null if an earlier step dropped it); split (`train`, `heldout` or null).
 
 Where decontamination cuts there is a column more, `removed`: what it cut out, as characters [start, end) of the
 extracted text, the task items that match there, and the sha256 of the text that is gone. A document that was cut is
