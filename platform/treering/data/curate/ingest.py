@@ -16,14 +16,16 @@ from treering.config.corpora import DedupConfig
 from treering.data.corpus.table import write_rows
 from treering.data.curate.extract import extract
 from treering.data.curate.filter import judge
+from treering.data.curate.language import language
 from treering.data.curate.minhash import MinHasher
 from treering.data.curate.shards import Finished, Shard, begin, finish, finished, folder_name
 from treering.data.curate.shelf import SignatureWriter, json_line
 from treering.data.fragments import document_id
 from treering.data.sources.documents import Intake, RawDocument
+from treering.data.sources.pieces import changed
 from treering.data.sources.raw import read_shard
 from treering.data.words import Hashes, shingle_runs
-from treering.errors import UserError
+from treering.errors import TreeringError, UserError
 from treering.files import write_durably
 
 RAW_SCHEMA = pa.schema(
@@ -63,9 +65,14 @@ class Setting:
 def take_shard(setting: Setting, shard: Shard) -> Finished:
     """Reads one shard, puts documents that pass the filter on the shelf, and computes their signatures.
 
-    A shard that was finished before is not read again. A fault in a document ends the shard there; it is in the result,
-    since it is none if the corpus ends before that document.
+    A shard that was finished before is not read again. A fault in a document or of a source ends the shard there; it is
+    in the result, since it is none if the corpus ends before that document.
+
+    Raises:
+        TreeringError: the language model is missing or another one.
     """
+    if shard.rules.languages:
+        language("")  # a fault of the model ends the stage: it is no document's
     inputs = shard.inputs(setting.dedup, cut=setting.cut)
     folder = setting.store / folder_name(inputs)
     found = finished(folder)
@@ -73,19 +80,33 @@ def take_shard(setting: Setting, shard: Shard) -> Finished:
         return found
     done = Finished(begin(setting.store), 0, 0, 0, {}, {}, {})
     intake, dropped = Intake(), Counter[tuple[str, str]]()
-    error = None
-    with ExitStack() as stack:
-        stack.enter_context(_rare_collections())
-        try:
-            write_rows(done.rows, _rows(setting, shard, done, intake, dropped, stack), RAW_SCHEMA)
-        except UserError as fault:
-            error = str(fault)
+    error: TreeringError | OSError | None = _changed(setting, shard, read=False)
+    if error is None:
+        with ExitStack() as stack:
+            stack.enter_context(_rare_collections())
+            try:
+                write_rows(done.rows, _rows(setting, shard, done, intake, dropped, stack), RAW_SCHEMA)
+            except (TreeringError, OSError) as fault:
+                error = fault
+        error = _changed(setting, shard, read=error is None) or error
     if intake.objects:
         write_durably(done.objects, json.dumps(intake.objects))
     intake.id_hashes.tofile(done.ids)
     counts = intake.num_documents, intake.num_bytes, intake.num_files_read
     reasons = dict(dropped), dict(intake.skipped), dict(intake.noted)
     return finish(Finished(done.folder, *counts, *reasons, error), inputs, folder)
+
+
+def _changed(setting: Setting, shard: Shard, *, read: bool) -> UserError | None:
+    """The fault of a file that is another than when the shard was cut: its digest would be of other documents."""
+    path = changed(setting.raw / shard.corpus.name, shard.pieces, read=read)
+    if path is None:
+        return None
+    return UserError(
+        f"corpus {shard.corpus.name}: {setting.raw / shard.corpus.name / path} was changed while `treering curate` "
+        "ran, expected a file that stays as it is; when nothing writes to it, run `treering fetch` and then "
+        "`treering curate` again"
+    )
 
 
 @contextmanager
@@ -114,6 +135,9 @@ def _rows(  # noqa: PLR0917 - the inner half of `take_shard`
 
     Raises:
         UserError: the reader found a fault, or a library failed at a document.
+        TreeringError: an object in S3 cannot be brought.
+        MemoryError: of the machine.
+        OSError: of the machine.
     """
     shelf = stack.enter_context(done.shelf.open("wb"))
     streams = {step: stack.enter_context(done.digests(step).open("wb")) for step in HASHED_STEPS}
@@ -123,6 +147,8 @@ def _rows(  # noqa: PLR0917 - the inner half of `take_shard`
     for number, document in enumerate(read_shard(shard.corpus, directory, shard.pieces, shard.cap_bytes, intake)):
         try:
             text, step, rule, bands = _examine(setting, shard, hasher, document, intake.noted)
+        except (MemoryError, OSError, TreeringError):  # of the machine: no document's fault
+            raise
         except Exception as error:
             intake.give_back(document)
             raise UserError(

