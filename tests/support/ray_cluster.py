@@ -33,6 +33,8 @@ def ray_cluster(cores: int) -> Iterator[Any]:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         for name, value in SETTINGS.items():
             patch.setenv(name, value)
+        patch.setenv("RAY_TMPDIR", folder)  # where the address of the newest cluster is written: not the machine's
+        (Path(folder) / "ray").mkdir()
         from ray.cluster_utils import Cluster
 
         cluster = Cluster()
