@@ -4,11 +4,14 @@ import gzip
 import json
 import os
 import platform
+import shutil
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from prose_text import make_text
 
@@ -17,6 +20,7 @@ from treering.data.curate import ingest, language, shards
 from treering.data.curate.engines import ProcessEngine
 from treering.data.curate.pipeline import curate
 from treering.data.sources import raw
+from treering.data.sources.fetch import fetch
 from treering.errors import EvidenceError, StoreError, TreeringError, UserError
 from treering.files import read_bytes
 
@@ -168,3 +172,63 @@ def test_no_fault_behind_the_cap_counts(tiny: Any, monkeypatch: pytest.MonkeyPat
     with pytest.raises(type(fault), match="gone") as found:
         run(tiny, asked(size + 1), 1)
     assert vars(found.value) == vars(fault)
+
+
+def test_equal_shards_of_two_corpora_are_not_called_resumed(tiny: Any) -> None:
+    [own, _] = tiny.corpora()
+    (tiny.project.raw / "copy").mkdir()
+    for name in ("own", "copy"):
+        rows = "".join(json.dumps({"text": make_text(each)}) + "\n" for each in range(30))
+        (tiny.project.raw / name / "own.jsonl").write_text(rows)
+    copy = own.model_copy(update={"name": "copy", "max_megabytes": None})
+    with pytest.raises(UserError, match="corpus copy: 0 near-duplicate clusters are left"):
+        run(tiny, [own, copy])
+    assert len(records(tiny)) == 1
+    lines: list[str] = []
+    with pytest.raises(UserError, match="corpus copy: 0 near-duplicate clusters are left"):
+        curate([own, copy], tiny.config, tiny.project, lines.append, engine=ProcessEngine())
+    assert "resumed          2 shards that an interrupted run had finished" in lines
+    shutil.rmtree(tiny.project.root / ".treering")
+    lines.clear()
+    with pytest.raises(UserError, match="corpus copy: 0 near-duplicate clusters are left"):
+        curate([own, copy], tiny.config, tiny.project, lines.append, engine=ProcessEngine())
+    assert not [line for line in lines if "resumed" in line]
+
+
+def test_of_equal_shards_that_end_together_one_stays(tmp_path: Path) -> None:
+    first, second = shards.begin(tmp_path), shards.begin(tmp_path)
+    for each in (first, second):
+        (each / "rows").write_bytes(b"x")
+    place = tmp_path / "shard"
+    shards.keep(first, place, {"inputs": {}})
+    inode = place.stat().st_ino
+    shards.keep(second, place, {"inputs": {}})
+    assert (place.stat().st_ino, sorted(tmp_path.iterdir())) == (inode, [place])
+    (place / "rows").write_bytes(b"damaged")
+    third = shards.begin(tmp_path)
+    (third / "rows").write_bytes(b"x")
+    shards.keep(third, place, {"inputs": {}})
+    assert shards.read_record(place) is not None
+    assert (place / "rows").read_bytes() == b"x"
+
+
+def test_a_string_of_parquet_that_is_not_utf8_is_named_with_its_row(tiny: Any) -> None:
+    folder = tiny.project.raw / "p"
+    folder.mkdir(parents=True)
+    buffers = pa.array([b"ok", b"ok", b"bad \xff"], pa.binary()).buffers()
+    text = pa.StringArray.from_buffers(3, buffers[1], buffers[2])
+    pq.write_table(pa.table({"text": text}), folder / "p.parquet")
+    with pytest.raises(UserError, match=r"^corpus p: p\.parquet, row 3: text is not UTF-8 \(.*0xff.*\), expected text"):
+        run(tiny, [CorpusConfig(name="p", licence="MIT", parquet="p.parquet")])
+
+
+def test_a_file_name_that_is_not_utf8_is_refused(tiny: Any) -> None:
+    for folder in (tiny.project.root / "texts", tiny.project.raw / "s"):
+        folder.mkdir(parents=True)
+        Path(os.fsdecode(os.fsencode(folder) + b"/te\xffxt.jsonl")).write_text('{"text": "a"}\n')
+    corpus = CorpusConfig(name="s", licence="MIT", jsonl="texts")
+    named = r"^corpus s: the name of file b'te\\xffxt\.jsonl' is not UTF-8, .*rename the file$"
+    with pytest.raises(UserError, match=named):
+        fetch([corpus], tiny.project, say=lambda _: None)
+    with pytest.raises(UserError, match=named):
+        run(tiny, [corpus])

@@ -7,7 +7,7 @@ could reach the cap if all of their source were text, and the next round takes w
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -155,11 +155,13 @@ def take_corpora(
     for corpus in corpora:
         num_files, source = source_of(corpus, setting.raw / corpus.name, shard_bytes)
         states.append(_Corpus(corpus, config.rules(corpus), num_files, source, cap_bytes(corpus)))
-    num_done = 0
+    num_done, before = 0, {folder.name for folder in setting.store.glob("*")}
     while any(rounds := [state.next_round() for state in _until_failed(states)]):
         shards = [shard for each in rounds for shard in each]
         results = _do(engine, setting, shards, progress, num_done)
         num_done += len(shards)
+        # Of two equal shards the later one finds the earlier one's folder: nothing was interrupted.
+        results = [each and replace(each, resumed=each.resumed and each.folder.name in before) for each in results]
         for state, each in zip(states, rounds, strict=False):
             state.accept(each, [results.pop(0) for _ in each])
     for state in states:

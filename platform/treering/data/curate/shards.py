@@ -36,11 +36,13 @@ A fault names the file and the document, and what nobody expected (an exception 
 that dies is replaced, and its shards are done again; where one dies again and again the error names the shards.
 """
 
+import errno
 import hashlib
 import json
 import platform
 import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from importlib.metadata import version
@@ -55,7 +57,7 @@ from treering.config.corpora import CorpusConfig, DedupConfig, FilterRules
 from treering.data.curate.shelf import Signatures
 from treering.data.sources.pieces import Piece
 from treering.errors import TreeringError
-from treering.files import read_bytes, replace_durably, write_durably
+from treering.files import read_bytes, rename_durably, sync_all, write_durably
 
 SHARD_BYTES: Final = 256_000_000
 """About the size of a shard: some minutes of work, and a death costs no more than that."""
@@ -244,10 +246,26 @@ def begin(store: Path) -> Path:
 
 
 def keep(scratch: Path, folder: Path, record: dict[str, Any]) -> None:
-    """Gives a folder that is complete its name, with a record that holds the digests of its files."""
+    """Gives a folder that is complete its name, with a record that holds the digests of its files.
+
+    Where an equal shard was finished meanwhile, that one stays.
+
+    Raises:
+        OSError: the folder cannot be synced or renamed.
+    """
     files = {path.name: (path.stat().st_size, digest_file(path)) for path in sorted(scratch.iterdir())}
     write_durably(scratch / "record.json", json.dumps({**record, "files": files}, indent=2, sort_keys=True) + "\n")
-    replace_durably(scratch, folder)
+    sync_all(scratch)
+    while True:
+        try:
+            return rename_durably(scratch, folder)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                raise
+        if read_record(folder) is not None:
+            return shutil.rmtree(scratch)
+        with suppress(FileNotFoundError):  # it is damaged
+            rename_durably(folder, folder.with_name(f".{uuid4().hex}"))
 
 
 def finish(done: Finished, inputs: dict[str, Any], folder: Path) -> Finished:

@@ -61,13 +61,16 @@ def own_files(corpus: CorpusConfig, project: Project, source: Path | None = None
 
     Raises:
         NotFoundError: no file is there.
-        UserError: the path is in a folder that a stage replaces, or in the folder of a data set with several splits.
+        UserError: the path is in a folder that a stage replaces, or in the folder of a data set with several splits;
+            or a name is not UTF-8.
     """
     form, given = corpus.own or ("jsonl", "")
     places = [project.root / given] + ([source / Path(given).name] if source else [])
     for place in places:
         found = _found(corpus, form, place)
         if found:
+            for each in found:
+                checked_name(corpus, each.name)
             return _outside_outputs(corpus, form, found, project)
     raise NotFoundError(
         f"corpus {corpus.name}: {form}: {places[0]} {_absence(form, places[0])}, expected {_NAMED[form]}"
@@ -103,6 +106,22 @@ def _found(corpus: CorpusConfig, form: OwnForm, place: Path) -> list[OwnFile]:
 def _named(base: Path, paths: Iterator[Path]) -> list[OwnFile]:
     named = (OwnFile(path, path.relative_to(base).as_posix()) for path in paths)
     return sorted((each for each in named if not hidden(each.name)), key=lambda each: each.name)
+
+
+def checked_name(corpus: CorpusConfig, name: str) -> str:
+    """The name of a file, which records hold as text.
+
+    Raises:
+        UserError: its bytes are not UTF-8.
+    """
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise UserError(
+            f"corpus {corpus.name}: the name of file {os.fsencode(name)!r} is not UTF-8, expected a name in UTF-8; "
+            "rename the file"
+        ) from None
+    return name
 
 
 def hidden(name: str) -> bool:

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from treering.config.canonical import digest_file, parse_json
 from treering.config.corpora import CorpusConfig
 from treering.data.sources.documents import RECORD, Intake, RawDocument
-from treering.data.sources.own_files import DATASET_STATE, dataset_shards
+from treering.data.sources.own_files import DATASET_STATE, checked_name, dataset_shards
 from treering.data.sources.pieces import Piece
 from treering.data.sources.stored import StoredFiles
 from treering.data.sources.web_pages import pages, texts
@@ -37,10 +37,10 @@ def own_names(corpus: CorpusConfig, directory: Path) -> list[str]:
     """The files of a corpus of your own data below its folder, in the order in which they are read.
 
     Raises:
-        UserError: there is none.
+        UserError: there is none, or a name is not UTF-8.
     """
     form, given = corpus.own or ("jsonl", "")
-    names = _names(form, given, directory)
+    names = [checked_name(corpus, name) for name in _names(form, given, directory)]
     if not names:
         raise UserError(f"corpus {corpus.name}: {directory} does not hold {given}; run `treering fetch` first")
     return names
@@ -163,9 +163,36 @@ def _table_rows(
     batches: Iterable[pa.RecordBatch], number: int, intake: Intake, text_field: str
 ) -> Iterator[tuple[int, Row]]:
     for batch in batches:
-        for row in batch.to_pylist():
+        for row in _python_rows(batch, number, intake):
             yield number, _checked(row, intake.at(number), text_field)
             number += 1
+
+
+def _python_rows(batch: pa.RecordBatch, number: int, intake: Intake) -> list[Row]:
+    """The rows of a batch.
+
+    Args:
+        batch: some rows of a file.
+        number: rows before it.
+        intake: names the file.
+
+    Raises:
+        UserError: a string is not UTF-8; Arrow does not look.
+    """
+    rows: list[Row] = []
+    try:
+        rows = batch.to_pylist()
+    except UnicodeDecodeError:
+        for place in range(len(batch)):
+            for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                try:
+                    column[place].as_py()
+                except UnicodeDecodeError as error:
+                    raise UserError(
+                        f"{intake.at(number + place)}: {name} is not UTF-8 ({error}), expected text; write the column "
+                        "again, as UTF-8"
+                    ) from None
+    return rows
 
 
 def _checked(row: Row, where: str, text_field: str) -> Row:
