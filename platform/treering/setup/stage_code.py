@@ -23,22 +23,24 @@ STAGE_SOURCES: Final[dict[str, tuple[str, ...]]] = {
         "platform/treering/data/compiled.py",
         "platform/treering/data/compiled_language.py",
         "platform/treering/data/curate",
+        "platform/treering/data/fragments.py",
         "platform/treering/data/words.py",
-        f"{_SOURCES}/documents.py",
-        f"{_SOURCES}/own_files.py",
-        f"{_SOURCES}/own_text.py",
-        f"{_SOURCES}/pieces.py",
-        f"{_SOURCES}/raw.py",
-        f"{_SOURCES}/readers.py",
-        f"{_SOURCES}/stored.py",
+        *(
+            f"{_SOURCES}/{name}.py"
+            for name in (
+                *("documents", "html_bytes", "own_files", "own_text", "pieces", "raw", "readers", "stored"),
+                *("warc_records", "web_pages"),
+            )
+        ),
         f"{_CORPUS}/table.py",
     ),
     "tokenize": (
         *(
             f"{_CORPUS}/{name}.py"
             for name in (
-                *("corpus", "encode", "index_header", "index_writer", "indexed", "manifest", "own_tokenizer"),
-                *("own_tokens", "sentencepiece_model", "table", "text_tokenizer", "tokenizer", "write"),
+                *("chunks", "corpus", "document_table", "encode", "index_header", "index_writer", "indexed"),
+                *("manifest", "mapped_offsets", "own_tokenizer", "own_tokens", "sentencepiece_model", "table"),
+                *("text_tokenizer", "token_bytes", "tokenizer", "write"),
             )
         ),
         "platform/treering/data/tokenize",
