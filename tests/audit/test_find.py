@@ -69,7 +69,7 @@ def test_the_tokenizer_is_named_once(built):
 def test_a_corpus_of_an_earlier_commit_is_in_the_cache(gone):
     stores, elsewhere = find_stores(gone.root)
     assert [store.name for store in stores] == ["DVC's cache", "DVC's remote shelf"]
-    assert elsewhere == {"cloud": "s3://bucket/path"}
+    assert elsewhere == {"cloud": "gs://bucket/path"}
     [cached, remote] = find_digest(gone.project, gone.digests["green"])
     assert (cached.what, cached.digest, cached.place) == ("corpus green (train)", gone.digests["green"], "DVC's cache")
     assert (remote.place, "-r shelf data/corpora" in remote.command) == ("DVC's remote shelf", True)

@@ -17,7 +17,9 @@ from treering.report.facts import read_facts
 
 
 def taken(documents, dropped):
-    return Taken(shards=[], intake={"documents": documents}, dropped=dropped, digests={}, objects=[], skipped={})
+    return Taken(
+        shards=[], intake={"documents": documents}, dropped=dropped, digests={}, objects=[], skipped={}, noted={}
+    )
 
 
 TAKEN = [

@@ -33,6 +33,7 @@ _ROLES: Final = {
     "report": "draw the report's chart",
     "pipeline": "run the pipeline by DVC",
     "s3": "keep data in S3, for DVC too",
+    "ray": "curate and tokenize on a Ray cluster",
 }
 _PROGRAMS: Final = {
     "git": ("commit and changes of the code are not recorded", "install git"),

@@ -12,7 +12,7 @@ COMMANDS = {
     "Pipeline": {
         "plan": "Show what an experiment will do: digests, size, schedule, and what it reads of each corpus.",
         "fetch": "Download the files of the corpora to `data/raw`, and check each one against its pinned hash.",
-        "curate": "Clean the fetched text: filter, deduplicate, hold out, make tasks, decontaminate, shuffle.",
+        "curate": "Clean the fetched text: filter, judge, deduplicate, hold out, make tasks, decontaminate, shuffle.",
         "tokenize": "Train the tokenizer on the curated text, and write the corpora in Megatron's format.",
         "push": "Send the corpora and the curated documents of this project to a store, for machines without a clone.",
         "pull": "Bring the corpora of this project from a store, every byte compared with its digest.",
