@@ -1,11 +1,13 @@
 """Curation by shards: the same bytes from every engine, in every order, after every death and interruption."""
 
 import json
+import math
 import random
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from itertools import count
 from typing import Any
 
 import psutil
@@ -85,11 +87,12 @@ def workers_of(process: psutil.Process) -> list[psutil.Process]:
 
 def test_killed_workers_change_nothing(world: World) -> None:
     expected = world.curate(ProcessEngine(), 1 << 40)
-    chance, killed = random.Random(4), []
+    chance, calls, killed = random.Random(4), count(), []
+    due = sorted(chance.sample(range(20), 4))
 
     def kill(_part: str, _done: int, _total: int) -> None:
         workers = workers_of(psutil.Process())
-        if len(killed) < 4 and workers and chance.random() < 0.1:
+        if next(calls) >= [*due, math.inf][len(killed)] and workers:
             victim = chance.choice(workers)
             time.sleep(chance.uniform(0, 0.1))
             with suppress(psutil.NoSuchProcess):
