@@ -9,9 +9,9 @@ from functools import wraps
 from typing import Any
 
 from treering.data.curate import (
+    checks,
     decontaminate,
     extract,
-    finalize,
     heldout,
     ingest,
     intake,
@@ -29,8 +29,8 @@ STEPS: dict[str, tuple[tuple[Any, str], ...]] = {
     "text repair": ((extract, "_fix"),),
     "quality rules": ((ingest, "judge"),),
     "language": ((rules, "language"),),
-    "words and their hashes": ((rules, "scan"), (finalize, "word_hashes")),
-    "shingles and MinHash": ((ingest, "shingle_runs"), (minhash.MinHasher, "bands"), (finalize, "shingle_set")),
+    "words and their hashes": ((rules, "scan"), (checks, "word_hashes")),
+    "shingles and MinHash": ((ingest, "shingle_runs"), (minhash.MinHasher, "bands"), (checks, "shingle_set")),
     "digests": ((ingest, "_sha256"),),
     "shelf": ((ingest, "_line"), (shelf.SignatureWriter, "add"), (shelf.Shelf, "document")),
     "rows of documents": ((ingest, "_rows"), (ingest, "write_rows")),
