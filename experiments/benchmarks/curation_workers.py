@@ -88,6 +88,8 @@ def cluster_of(nodes: int, cores: int) -> Iterator[str]:
     from ray.cluster_utils import Cluster
 
     with tempfile.TemporaryDirectory(prefix="tr-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        os.environ["RAY_TMPDIR"] = folder  # where the address of the newest cluster is written: not the machine's
+        (Path(folder) / "ray").mkdir()
         cluster = Cluster()
         try:
             for number in range(nodes):
