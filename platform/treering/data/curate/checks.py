@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from treering.data.curate.decontaminate import TaskNgrams
 from treering.data.curate.heldout import TwinIndex
 from treering.data.curate.library import Training
-from treering.data.curate.shelf import Shelf
 from treering.data.words import Hashes, shingle_set, word_hashes
 
 Drop = tuple[str, str, str | None]
@@ -47,7 +46,5 @@ class Checks:
 
 def check_shard(checks: Checks, training: Training) -> dict[int, Drop]:
     """Which training documents of a shard are dropped, by their place in the shard."""
-    shelf = Shelf(training.shard.shelf, training.shard.signatures.ends)
-    drops = {place: checks.drop(shelf.document(place)["text"]) for place in training.places.tolist()}
-    shelf.close()
+    drops = {place: checks.drop(text) for place, text in training.texts()}
     return {place: drop for place, drop in drops.items() if drop is not None}

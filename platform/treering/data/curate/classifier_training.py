@@ -17,14 +17,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from treering.config.canonical import digest_bytes, digest_file, digest_json, parse_json, short
+from treering.config.canonical import digest_bytes, digest_file, parse_json
 from treering.config.quality import QualityConfig
 from treering.data.corpus.table import write_rows
 from treering.data.curate import classifier
 from treering.data.curate.engines import Engine
 from treering.data.curate.library import Library
 from treering.data.curate.seeded_hash import keys
-from treering.data.curate.shards import Finished, begin, finish, finished
+from treering.data.curate.shards import Finished, begin, folder_name, keep, read_record
 from treering.errors import UserError
 from treering.files import read_bytes, write_durably
 from treering.progress import Progress, Say
@@ -128,14 +128,14 @@ def train_classifier(  # noqa: PLR0917 - what the step has
         "library": f"floret {version('floret')}",
         "settings": settings,
     }
-    target = store / short(digest_json(inputs), 32)
-    if finished(target) is None:
+    target = store / folder_name(inputs)
+    if read_record(target) is None:
         say(f"quality          training on {num_trained:,} documents")
         classifier.train(folder / "text", folder / "model.bin", settings)
         (folder / "text").unlink()
         record = _measured(library, examples, folder)
         write_durably(folder / "classifier.json", json.dumps({**inputs, **record}, indent=2, sort_keys=True) + "\n")
-        finish(Finished(folder, len(examples), 0, 0, {}, {}, {}), inputs, target)
+        keep(folder, target, {"inputs": inputs})
     record = parse_json(read_bytes(target / "classifier.json"))
     say(
         f"quality          a good document scores higher than a judged one in {record['auc']:.1%} of the pairs of "

@@ -26,7 +26,7 @@ from treering.data.curate.decisions import Removed
 from treering.data.curate.decontaminate import TaskNgrams
 from treering.data.curate.engines import Engine
 from treering.data.curate.library import Training
-from treering.data.curate.shelf import DIGEST_BYTES, Shelf
+from treering.data.curate.shelf import DIGEST_BYTES
 from treering.data.words import word_hashes, word_spans
 
 SIDE_CHARACTERS: Final = 200
@@ -165,20 +165,16 @@ def _utf8(text: str) -> bytes:
 
 def count_shard(ngrams: TaskNgrams, training: Training) -> Counter[tuple[int, int]]:
     """How many documents hold each n-gram, by length and row in the table."""
-    shelf = Shelf(training.shard.shelf, training.shard.signatures.ends)
     counts: Counter[tuple[int, int]] = Counter()
-    for place in training.places.tolist():
-        for length, _, rows in ngrams.matches(word_hashes(shelf.document(place)["text"])):
+    for _, text in training.texts():
+        for length, _, rows in ngrams.matches(word_hashes(text)):
             counts.update((length, row) for row in set(rows.tolist()))
-    shelf.close()
     return counts
 
 
 def cut_shard(checks: Checks, training: Training) -> dict[int, CutDocument]:
     """The documents of a shard that hold an n-gram, cut; by their place in the shard."""
-    shelf = Shelf(training.shard.shelf, training.shard.signatures.ends)
-    cuts = {place: cut(shelf.document(place)["text"], checks) for place in training.places.tolist()}
-    shelf.close()
+    cuts = {place: cut(text, checks) for place, text in training.texts()}
     return {place: found for place, found in cuts.items() if found is not None}
 
 

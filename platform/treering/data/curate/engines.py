@@ -127,6 +127,35 @@ class PoolEngine:
             raise
 
 
+def until_fault(
+    results: Iterator[tuple[int, Result]],
+    num_tasks: int,
+    is_fault: Callable[[int, Result], bool],
+    count_done: Callable[[int], None],
+) -> list[Result | None]:
+    """The results of `Engine.map` in order of their tasks; the work ends when it is certain which fault is the first.
+
+    Args:
+        results: of all tasks, in any order.
+        num_tasks: how many there are.
+        is_fault: whether a task's result, given with its place, ends the work.
+        count_done: told how many tasks are done.
+
+    Returns:
+        A result for each task; None behind the first fault, where it was given up.
+    """
+    found: list[Result | None] = [None] * num_tasks
+    end = num_tasks
+    for count, (place, result) in enumerate(results, 1):
+        found[place] = result
+        count_done(count)
+        if is_fault(place, result):
+            end = min(end, place)
+        if end < num_tasks and None not in found[: end + 1]:
+            break
+    return found
+
+
 def engine_for(name: str | None, workers: int | None, address: str | None = None, folder: Path = Path()) -> Engine:
     """The engine of a name.
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from treering.config.canonical import parse_json
 from treering.config.corpora import CorpusConfig, CurationConfig, FilterRules
-from treering.data.curate.engines import Engine
+from treering.data.curate.engines import Engine, until_fault
 from treering.data.curate.ingest import HASHED_STEPS, Setting, take_shard
 from treering.data.curate.shards import Finished, Shard, begin, joined_digest
 from treering.data.curate.sorted_keys import SortedKeys, equal_keys
@@ -180,16 +180,12 @@ def _do(
     engine: Engine, setting: Setting, shards: list[Shard], progress: Progress, num_done: int
 ) -> list[Finished | None]:
     """What the shards left; None for those that were given up since an earlier one has a fault."""
-    results: list[Finished | None] = [None] * len(shards)
-    end = len(shards)
-    for count, (place, result) in enumerate(engine.map(take_shard, setting, shards), 1):
-        results[place] = result
-        progress("extract, filter", num_done + count, num_done + len(shards))
-        if result.error is not None and shards[place].corpus.max_megabytes is None:
-            end = min(end, place)
-        if end < len(shards) and all(results[: end + 1]):
-            break
-    return results
+    return until_fault(
+        engine.map(take_shard, setting, shards),
+        len(shards),
+        lambda place, result: result.error is not None and shards[place].corpus.max_megabytes is None,
+        lambda count: progress("extract, filter", num_done + count, num_done + len(shards)),
+    )
 
 
 def _joined(state: _Corpus, setting: Setting) -> Taken:

@@ -17,13 +17,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from treering.config.canonical import digest_json, short
 from treering.data.corpus.table import read_rows, write_rows
 from treering.data.curate import classifier
 from treering.data.curate.decisions import QUALITY, QUALITY_FIELDS
 from treering.data.curate.ingest import RAW_SCHEMA
 from treering.data.curate.seeded_hash import key
-from treering.data.curate.shards import Finished, begin, finish, finished
+from treering.data.curate.shards import Finished, begin, finish, finished, folder_name
 from treering.data.curate.shelf import Column, SignatureWriter
 
 RULE: Final = "pareto"
@@ -69,7 +68,7 @@ def judge_shard(judging: Judging, shard: Finished) -> Finished:
         "alpha": judging.alpha,
         "seed": judging.seed,
     }
-    folder = judging.store / short(digest_json(inputs), 32)
+    folder = judging.store / folder_name(inputs)
     found = finished(folder)
     if found is not None:
         return found

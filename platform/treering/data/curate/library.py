@@ -1,6 +1,6 @@
 """The documents of all shelves under one numbering, in order of the corpora's priority and of their shards."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -28,6 +28,13 @@ class Training:
 
     shard: Finished
     places: npt.NDArray[np.int64]
+
+    def texts(self) -> Iterator[tuple[int, str]]:
+        """Place and text of each of them."""
+        shelf = Shelf(self.shard.shelf, self.shard.signatures.ends)
+        for place in self.places.tolist():
+            yield place, shelf.document(place)["text"]
+        shelf.close()
 
 
 class Library:

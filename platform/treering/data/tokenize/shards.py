@@ -17,12 +17,12 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from treering.config.canonical import DIGEST_PREFIX, READ_BYTES, digest_json, short
+from treering.config.canonical import DIGEST_PREFIX, READ_BYTES
 from treering.data.corpus.encode import Encoder, encoder, tokenized
 from treering.data.corpus.text_tokenizer import load_tokenizer
 from treering.data.corpus.write import join_parts, write_part
-from treering.data.curate.engines import Engine
-from treering.data.curate.shards import begin, code_digest, keep, read_record
+from treering.data.curate.engines import Engine, until_fault
+from treering.data.curate.shards import begin, code_digest, folder_name, keep, read_record
 from treering.data.tokenize.curated import read_documents
 from treering.errors import UserError
 from treering.files import open_regular
@@ -125,7 +125,7 @@ def tokenize_shard(setting: Setting, shard: Shard) -> Finished:
         "end_of_document": setting.end_of_document,
         "width": setting.width,
     }
-    folder = setting.store / short(digest_json(inputs), 32)
+    folder = setting.store / folder_name(inputs)
     if read_record(folder) is not None:
         return Finished(folder, resumed=True)
     scratch = begin(setting.store)
@@ -146,18 +146,16 @@ def do_shards(engine: Engine, setting: Setting, shards: Sequence[Shard], progres
     Raises:
         UserError: a document has a fault; of several the first one in order of the documents.
     """
-    results: list[Finished | None] = [None] * len(shards)
-    end = len(shards)
-    for count, (place, result) in enumerate(engine.map(tokenize_shard, setting, shards), 1):
-        results[place] = result
-        progress("tokenize", count, len(shards))
-        if result.error is not None:
-            end = min(end, place)
-        if end < len(shards) and all(results[: end + 1]):
-            break
+    results = until_fault(
+        engine.map(tokenize_shard, setting, shards),
+        len(shards),
+        lambda _place, result: result.error is not None,
+        lambda count: progress("tokenize", count, len(shards)),
+    )
     done = [result for result in results if result is not None]
-    if end < len(shards):
-        raise UserError(str(done[end].error))
+    for each in done:
+        if each.error is not None:
+            raise UserError(each.error)
     return done
 
 
